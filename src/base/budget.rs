@@ -22,15 +22,17 @@ pub struct Budget {
     pub calls: BTreeMap<String, u64>,
 }
 
+/// The lower of two values where both are there, else the one that is.
+pub fn least<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
 impl Budget {
     /// The lower of the two limits, field by field.
     pub fn lowered_by(&self, other: &Budget) -> Budget {
-        fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-            match (a, b) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            }
-        }
         let mut calls = self.calls.clone();
         for (tool, limit) in &other.calls {
             let entry = calls.entry(tool.clone()).or_insert(*limit);
@@ -94,7 +96,10 @@ pub struct Spent {
 pub struct LimitHit {
     /// `turns`, `tokens`, `cost`, `wall` or `calls:TOOL`.
     pub limit: String,
+    /// In the unit of the limit: replies (`turns`), tokens, millionths of a US dollar (`cost`), milliseconds (`wall`) or
+    /// calls.
     pub spent: u64,
+    /// In the same unit.
     pub allowed: u64,
     /// The step whose limit it is; `None` for the limit of the run.
     pub step: Option<StepId>,

@@ -104,6 +104,20 @@ pub enum Replayed {
     Recorded,
 }
 
+/// When a built-in tool is offered to the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offered {
+    /// In each run whose policies could allow a call.
+    #[default]
+    Always,
+    /// Whenever commands are: it only shows commands that this run started itself, and needs no rule.
+    WithCommands,
+    /// If a web search is configured.
+    WithSearch,
+    /// If an MCP server has resources.
+    WithResources,
+}
+
 /// What policy, secret detection and replay must know about a tool. The default is for tools that are not built in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolEffects {
@@ -112,8 +126,10 @@ pub struct ToolEffects {
     /// secret.
     pub sends_arguments: bool,
     pub replayed: Replayed,
-    /// It only shows commands that this run started itself: it needs no rule, and it is declared whenever commands are.
-    pub follows_commands: bool,
+    /// Whether the model receives contents of the files that the arguments name: a rule that denies such a tool a path
+    /// denies it to commands too.
+    pub shows_contents: bool,
+    pub offered: Offered,
 }
 
 impl Default for ToolEffects {
@@ -122,7 +138,8 @@ impl Default for ToolEffects {
             touches: Touches::Nothing,
             sends_arguments: true,
             replayed: Replayed::RunsSoftly,
-            follows_commands: false,
+            shows_contents: false,
+            offered: Offered::Always,
         }
     }
 }
@@ -134,7 +151,16 @@ impl ToolEffects {
             touches,
             sends_arguments: false,
             replayed: Replayed::Runs,
-            follows_commands: false,
+            shows_contents: false,
+            offered: Offered::Always,
+        }
+    }
+
+    /// A tool that gives the model contents of the files that it reads in the tree.
+    pub const fn shows(touches: Touches) -> Self {
+        Self {
+            shows_contents: true,
+            ..Self::reads(touches)
         }
     }
 
@@ -152,6 +178,11 @@ impl ToolEffects {
             replayed: Replayed::Recorded,
             ..Self::writes(touches)
         }
+    }
+
+    /// Whether a call can change files of the tree: by itself, or by the commands that it runs.
+    pub fn can_write(&self) -> bool {
+        matches!(self.touches, Touches::WrittenFile | Touches::Commands)
     }
 }
 
@@ -176,6 +207,13 @@ pub struct ToolSpec {
     pub effects: ToolEffects,
 }
 
+impl ToolSpec {
+    /// Whether it is its name or one of its older names.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.iter().any(|alias| alias == name)
+    }
+}
+
 /// The seven states of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -194,19 +232,6 @@ impl CallState {
     /// Whether no other state can follow.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Success | Self::Error | Self::Cancelled)
-    }
-
-    /// Whether `next` may follow this state. A read-only call that a crash left in `Executing` is ruled on again, and
-    /// then waits or runs again.
-    pub fn may_become(self, next: Self) -> bool {
-        use CallState::{AwaitingApproval, Cancelled, Error, Executing, Scheduled, Success, Validating};
-        match self {
-            Validating => matches!(next, AwaitingApproval | Scheduled | Error | Cancelled),
-            AwaitingApproval => matches!(next, Scheduled | Error | Cancelled),
-            Scheduled => matches!(next, Executing | Error | Cancelled),
-            Executing => matches!(next, AwaitingApproval | Scheduled | Success | Error | Cancelled),
-            Success | Error | Cancelled => false,
-        }
     }
 }
 
@@ -395,4 +420,15 @@ pub struct ExitInfo {
     /// The memory limit of its tree in bytes, if it was killed for exceeding it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<u64>,
+}
+
+impl ExitInfo {
+    /// How the command ended: `exit code 1`, `signal 9`, or `no exit code`. Says nothing of its limits.
+    pub fn ending(&self) -> String {
+        match (self.code, self.signal) {
+            (Some(code), _) => format!("exit code {code}"),
+            (None, Some(signal)) => format!("signal {signal}"),
+            (None, None) => "no exit code".to_owned(),
+        }
+    }
 }

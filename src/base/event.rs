@@ -561,10 +561,16 @@ pub trait Sink: Send {
     /// Receives, before all others, an event of an earlier session of the run.
     fn on_earlier(&mut self, _event: &Event) {}
     /// Receives an event after it was written to the journal.
+    ///
+    /// # Errors
+    /// The output could not be written. The run goes on.
     fn on_event(&mut self, event: &Event) -> io::Result<()>;
     /// Receives live progress.
     fn on_live(&mut self, _live: &ProgressEvent) {}
     /// Called after the last event.
+    ///
+    /// # Errors
+    /// The output could not be completed.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -23,7 +23,7 @@ pub const PROVIDER: u8 = 7;
 pub const ENVIRONMENT: u8 = 8;
 /// An artefact or the journal could not be written.
 pub const OUTPUT: u8 = 9;
-/// Not all jobs of a batch ran.
+/// Not all jobs of a batch ran, or, for a delivery, ended in its last call.
 pub const INCOMPLETE: u8 = 10;
 /// A panic: a bug in this program.
 pub const BUG: u8 = 70;
@@ -36,12 +36,12 @@ Exit codes:
     2  usage: the command line
     3  invalid: a recipe, policy, manifest, input or settings file (each problem with file:line:column)
     4  denied: an action that the task needed was denied
-    5  suspended: a rule said suspend; go on with `resume --approve` or `--deny`
+    5  suspended: a rule said suspend; continue with `resume --approve` or `--deny`
     6  budget: turns, tokens, cost, wall clock or calls ran out
     7  provider: the model service, after retries
     8  environment: key, workspace, git, required server, sandbox, lock, no journal
     9  output: an artefact or the journal could not be written
-   10  incomplete: jobs that did not run
+   10  incomplete: jobs that did not run, or for `deliver` that the last call did not end
    70  bug: a panic
   129, 130, 143  cancelled by a signal (SIGHUP, SIGINT, SIGTERM)";
 

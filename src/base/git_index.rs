@@ -1,5 +1,5 @@
-//! Reads git's index and sets the `skip-worktree` bit of entries: git takes such a file as unchanged, whatever the tree
-//! holds at its path. The format is gitformat-index(5), versions 2 to 4.
+//! Reads git's index, sets the `skip-worktree` bit of entries (git takes such a file as unchanged, whatever the tree holds
+//! at its path), and takes entries out. The format is gitformat-index(5), versions 2 to 4.
 
 use sha1_checked::{Digest as _, Sha1};
 use sha2::{Digest as _, Sha256};
@@ -19,6 +19,10 @@ const STAGE: u16 = 0x3000;
 const SKIP_WORKTREE: u16 = 0x4000;
 /// Extensions that say where the entries lie, which changes when they get longer; git does without them.
 const OFFSETS: [&[u8]; 2] = [b"EOIE", b"IEOT"];
+/// Extensions about all entries, which are wrong when one is missing; git makes them again.
+const OF_ALL: [&[u8]; 3] = [b"TREE", b"UNTR", b"FSMN"];
+/// The object whose id is that of an empty file.
+const EMPTY_BLOB: &[u8] = b"blob 0\0";
 /// The extension of a split index: most entries are in another file.
 const LINK: &[u8] = b"link";
 
@@ -31,6 +35,31 @@ pub struct IndexEntry<'a> {
     pub is_marked: bool,
     /// Whether it is one side of a merge conflict.
     pub in_conflict: bool,
+    /// Whether its content is that of an empty file.
+    pub is_empty: bool,
+}
+
+/// What to do with an entry.
+///
+/// The bit is the one that tells git not to look at the file in the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextEntry {
+    /// It has the bit.
+    Marked,
+    /// It does not have the bit.
+    Unmarked,
+    /// It is gone.
+    Removed,
+}
+
+impl NextEntry {
+    /// An entry with the bit or without it.
+    pub fn marked_if(is_marked: bool) -> Self {
+        match is_marked {
+            true => Self::Marked,
+            false => Self::Unmarked,
+        }
+    }
 }
 
 /// The bytes are no index of a known version.
@@ -46,19 +75,20 @@ pub struct Rewritten {
     pub shared: Option<String>,
 }
 
-/// Gives each entry the bit if `is_marked` says so. The sides of a merge conflict become one entry if they get it.
+/// Makes of each entry what `next` says. The sides of a merge conflict become one entry if they get the bit.
 ///
 /// # Errors
 /// The bytes are no index.
-pub fn mark(bytes: &[u8], is_marked: &mut dyn FnMut(IndexEntry<'_>) -> bool) -> Result<Rewritten, NotAnIndex> {
+pub fn change(bytes: &[u8], next: &mut dyn FnMut(IndexEntry<'_>) -> NextEntry) -> Result<Rewritten, NotAnIndex> {
     // Nothing in the file says how long its ids are. With the wrong length its parts do not end where they should.
+    let as_it_is = |entry: IndexEntry<'_>| NextEntry::marked_if(entry.is_marked);
     let hash = HASHES
         .into_iter()
-        .find(|hash| rewrite(bytes, *hash, &mut |entry| entry.is_marked).is_some());
-    hash.and_then(|hash| rewrite(bytes, hash, is_marked)).ok_or(NotAnIndex)
+        .find(|hash| rewrite(bytes, *hash, &mut { as_it_is }).is_some());
+    hash.and_then(|hash| rewrite(bytes, hash, next)).ok_or(NotAnIndex)
 }
 
-fn rewrite(bytes: &[u8], hash: usize, is_marked: &mut dyn FnMut(IndexEntry<'_>) -> bool) -> Option<Rewritten> {
+fn rewrite(bytes: &[u8], hash: usize, next: &mut dyn FnMut(IndexEntry<'_>) -> NextEntry) -> Option<Rewritten> {
     let end = bytes.len().checked_sub(hash)?;
     let version = number(bytes, 4)?;
     if !bytes.starts_with(SIGNATURE) || !(2..=4).contains(&version) {
@@ -67,19 +97,33 @@ fn rewrite(bytes: &[u8], hash: usize, is_marked: &mut dyn FnMut(IndexEntry<'_>) 
     let mut out = Vec::with_capacity(bytes.len() + 64);
     out.extend_from_slice(bytes.get(..HEADER)?);
     let (mut at, mut name) = (HEADER, Vec::new());
-    let (mut changes, mut extended) = (false, false);
+    let (mut changes, mut extended, mut removes) = (false, false, false);
     let entries = number(bytes, 8)?;
     let mut count = entries;
     let mut resolved: Option<Vec<u8>> = None;
+    let empty = match hash {
+        20 => Sha1::digest(EMPTY_BLOB).to_vec(),
+        _ => Sha256::digest(EMPTY_BLOB).to_vec(),
+    };
+    // The path of the last entry that was written.
+    let mut written = Vec::new();
     for _ in 0..entries {
         let entry = Entry::read(bytes, (at, end), hash, version, &mut name)?;
         let in_conflict = entry.flags & STAGE != 0;
         let is_now = entry.more & SKIP_WORKTREE != 0;
-        let is_next = is_marked(IndexEntry {
+        let becomes = next(IndexEntry {
             path: &name,
             is_marked: is_now,
             in_conflict,
+            is_empty: entry.head.get(STATUS..)? == empty,
         });
+        at = entry.end;
+        if becomes == NextEntry::Removed {
+            (changes, removes) = (true, true);
+            count = count.checked_sub(1)?;
+            continue;
+        }
+        let is_next = becomes == NextEntry::Marked;
         changes |= is_now != is_next;
         let more = match is_next {
             true => entry.more | SKIP_WORKTREE,
@@ -94,10 +138,13 @@ fn rewrite(bytes: &[u8], hash: usize, is_marked: &mut dyn FnMut(IndexEntry<'_>) 
         if in_conflict && is_next && resolved.as_ref() == Some(&name) {
             count = count.checked_sub(1)?;
         } else {
-            entry.write(&mut out, (flags, more), version);
+            match removes && version == 4 {
+                true => entry.write(&mut out, (flags, more), version, &relative(&written, &name)),
+                false => entry.write(&mut out, (flags, more), version, entry.stored),
+            }
+            written.clone_from(&name);
             resolved = Some(name.clone()).filter(|_| in_conflict);
         }
-        at = entry.end;
     }
     let mut shared = None;
     while at < end {
@@ -111,7 +158,8 @@ fn rewrite(bytes: &[u8], hash: usize, is_marked: &mut dyn FnMut(IndexEntry<'_>) 
                 .any(|byte| *byte != 0)
                 .then(|| format!("sharedindex.{}", super::ids::hex(id)));
         }
-        if !OFFSETS.iter().any(|name| extension.starts_with(name)) {
+        let is_wrong = removes && OF_ALL.iter().any(|name| extension.starts_with(name));
+        if !is_wrong && !OFFSETS.iter().any(|name| extension.starts_with(name)) {
             out.extend_from_slice(extension);
         }
         at = next;
@@ -199,7 +247,8 @@ impl<'a> Entry<'a> {
         })
     }
 
-    fn write(&self, out: &mut Vec<u8>, (flags, more): (u16, u16), version: u32) {
+    /// `stored`: its path as it is stored after the entry that was written before it.
+    fn write(&self, out: &mut Vec<u8>, (flags, more): (u16, u16), version: u32, stored: &[u8]) {
         let start = out.len();
         out.extend_from_slice(self.head);
         let flags = match more {
@@ -210,7 +259,7 @@ impl<'a> Entry<'a> {
         if more != 0 {
             out.extend_from_slice(&more.to_be_bytes());
         }
-        out.extend_from_slice(self.stored);
+        out.extend_from_slice(stored);
         match version {
             4 => out.push(0),
             _ => out.resize(start + padded(out.len() - start), 0),
@@ -245,6 +294,26 @@ fn variable(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
     Some((value, at + 1))
 }
 
+/// A path as version 4 stores it after this one: how many bytes of that are not at its beginning, and its other bytes.
+fn relative(before: &[u8], path: &[u8]) -> Vec<u8> {
+    let pairs = before.iter().zip(path);
+    let common = pairs.take_while(|(one, other)| one == other).count();
+    let mut rest = before.len() - common;
+    // Bytes of the number, the last one first, as in [`variable`].
+    let mut number = vec![low_bits(rest)];
+    while rest > 127 {
+        rest = (rest >> 7) - 1;
+        number.push(128 | low_bits(rest));
+    }
+    number.reverse();
+    number.extend(path.iter().skip(common));
+    number
+}
+
+fn low_bits(number: usize) -> u8 {
+    u8::try_from(number & 127).unwrap_or_default()
+}
+
 #[cfg(test)]
 #[expect(
     clippy::disallowed_methods,
@@ -254,6 +323,10 @@ mod tests {
     use super::*;
     use std::path::Path;
     use std::process::Command;
+
+    fn mark(bytes: &[u8], is_marked: &mut dyn FnMut(IndexEntry<'_>) -> bool) -> Result<Rewritten, NotAnIndex> {
+        change(bytes, &mut |entry| NextEntry::marked_if(is_marked(entry)))
+    }
 
     fn git(dir: &Path, args: &[&str]) -> String {
         let done = Command::new("git")
@@ -315,6 +388,64 @@ mod tests {
             let back = mark(&std::fs::read(&index).unwrap(), &mut |_| false).unwrap();
             std::fs::write(&index, back.bytes.unwrap()).unwrap();
             assert_eq!(git(top, &["status", "--porcelain"]), " M dir/key.pem\n");
+        }
+    }
+
+    #[test]
+    fn an_entry_of_an_empty_file_is_taken_out() {
+        for (version, format) in [("2", "sha1"), ("4", "sha1"), ("2", "sha256"), ("4", "sha256")] {
+            let dir = repository(version, format);
+            let (top, index) = (dir.path(), dir.path().join(".git/index"));
+            let long = format!("dir/{}/a", "k".repeat(200));
+            for name in ["dir/key", long.as_str(), "empty"] {
+                std::fs::create_dir_all(top.join(name).parent().unwrap()).unwrap();
+                std::fs::write(top.join(name), "").unwrap();
+            }
+            git(top, &["config", "core.untrackedCache", "true"]);
+            git(top, &["add", "-A"]);
+            git(top, &["commit", "-q", "-m", "y"]);
+            let mut empty = Vec::new();
+            let taken = change(&std::fs::read(&index).unwrap(), &mut |entry| {
+                if entry.is_empty {
+                    empty.push(String::from_utf8(entry.path.to_vec()).unwrap());
+                }
+                match entry.is_empty && entry.path != b"empty" {
+                    true => NextEntry::Removed,
+                    false => NextEntry::marked_if(entry.is_marked),
+                }
+            });
+            std::fs::write(&index, taken.unwrap().bytes.unwrap()).unwrap();
+            assert_eq!(
+                empty,
+                ["dir/key", long.as_str(), "empty"],
+                "version {version}, {format}"
+            );
+            assert_eq!(
+                git(top, &["ls-files"]),
+                "a\ndir/key.pem\ndir/key.pem.txt\ndir/other\nempty\nzzzzzzz\n"
+            );
+            let status = format!("D  dir/key\nD  {long}\n?? dir/key\n?? dir/{}/\n", "k".repeat(200));
+            assert_eq!(
+                git(top, &["status", "--porcelain"]),
+                status,
+                "version {version}, {format}"
+            );
+            git(top, &["fsck"]);
+        }
+    }
+
+    #[test]
+    fn paths_of_version_4_are_relative_to_the_one_before() {
+        for (before, path) in [
+            ("", "a"),
+            ("abc", "abd"),
+            (&*"x".repeat(40_000), "xy"),
+            (&*"y".repeat(128), "z"),
+        ] {
+            let stored = relative(before.as_bytes(), path.as_bytes());
+            let (stripped, after) = variable(&stored, 0).unwrap();
+            let kept = before.get(..before.len() - stripped).unwrap();
+            assert_eq!([kept.as_bytes(), &stored[after..]].concat(), path.as_bytes());
         }
     }
 

@@ -146,8 +146,8 @@ impl ClosedPaths for NothingClosed {
 pub struct Undone {
     /// Relative to the workspace; `.` when the path is unknown because a limit was reached.
     pub path: String,
-    /// `protected_path`, `deny_rule`, `not_granted` (outside the command's write grant) or `limit:*` (a limit of the
-    /// comparison).
+    /// `protected_path`, `deny_rule`, `not_granted` (outside the command's write grant), `secret_like_path` (commands see
+    /// the file as empty, and git recorded it so) or `limit:*` (a limit of the comparison).
     pub code: String,
     /// The rule that closes the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -163,15 +163,23 @@ impl Undone {
     /// One line: what would let a command make the change, or what to do instead.
     pub fn fix(&self) -> &'static str {
         match self.code.as_str() {
-            "deny_rule" | "suspend_rule" => "go another way, or narrow the rule with `except`",
+            "deny_rule" | "suspend_rule" => "use another approach, or narrow the rule with `except`",
             "protected_path" => {
                 "name the path itself in `paths`; for git commands, list `.git/**` in `paths` of their own rule"
             }
+            ADDED_EMPTY => ADDED_EMPTY_FIX,
             "not_granted" => "name the path as an operand, or add a rule that names the path",
             _ => "change fewer files in one command",
         }
     }
 }
+
+/// The code of a file that commands see as empty, and that git was made to record so.
+pub const ADDED_EMPTY: &str = "secret_like_path";
+
+/// What to do about [`ADDED_EMPTY`].
+pub const ADDED_EMPTY_FIX: &str = "commands see this file as empty, and git recorded it so: add files by their names; if a \
+                                   commit has it, undo that with `git reset --soft HEAD~1` before anybody checks it out";
 
 /// The first of the changes for which a command failed with this code.
 pub fn cause<'a>(undone: &'a [Undone], code: &str) -> Option<&'a Undone> {

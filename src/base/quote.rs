@@ -1,5 +1,7 @@
-//! Words of messages that a person copies: quoted for a shell or for YAML, and counted.
+//! Parts of messages: words that a person copies, quoted for a shell or for YAML; names and things, counted; long texts,
+//! shortened.
 
+use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
 
 /// A word of a command line, quoted if a POSIX shell would change it.
@@ -59,6 +61,23 @@ pub fn first_names<T: AsRef<str>>(names: &[T], most: usize) -> String {
     }
 }
 
+/// `text`, or its head and tail of together at most `bytes` bytes, with a line between them that says how much is missing.
+pub fn excerpt(text: &str, bytes: usize) -> Cow<'_, str> {
+    if text.len() <= bytes {
+        return Cow::Borrowed(text);
+    }
+    let (head, tail) = (
+        text.floor_char_boundary(bytes / 2),
+        text.ceil_char_boundary(text.len() - bytes / 2),
+    );
+    let missing = tail - head;
+    Cow::Owned(format!(
+        "{}\n[… {missing} bytes left out …]\n{}",
+        &text[..head],
+        &text[tail..]
+    ))
+}
+
 /// A number with its noun, in the plural unless the number is 1.
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
     match noun.strip_suffix('y') {
@@ -97,6 +116,14 @@ mod tests {
     fn names_are_counted_where_they_are_too_many() {
         assert_eq!(first_names(&["a", "b", "c"], 2), "a, b and 1 more");
         assert_eq!(first_names(&["a".to_owned()], 2), "a");
+    }
+
+    #[test]
+    fn an_excerpt_keeps_head_and_tail_at_character_borders() {
+        let text = format!("begin{}end", "ä".repeat(100));
+        let short = excerpt(&text, 21);
+        assert_eq!(short, "beginää\n[… 190 bytes left out …]\näääend");
+        assert_eq!(excerpt("all", 10), "all");
     }
 
     #[test]

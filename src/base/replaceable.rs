@@ -6,26 +6,26 @@ use std::sync::OnceLock;
 
 /// Holds the initial value until it is replaced; dereferences to the current value.
 #[derive(Default)]
-pub struct Moved<T> {
+pub struct ReplaceOnce<T> {
     first: T,
     then: OnceLock<T>,
 }
 
-impl<T> Moved<T> {
+impl<T> ReplaceOnce<T> {
     /// Replaces the value; further calls have no effect.
     pub fn replace(&self, value: T) {
         let _ = self.then.set(value);
     }
 }
 
-impl<T> From<T> for Moved<T> {
+impl<T> From<T> for ReplaceOnce<T> {
     fn from(first: T) -> Self {
         let then = OnceLock::new();
         Self { first, then }
     }
 }
 
-impl<T> Deref for Moved<T> {
+impl<T> Deref for ReplaceOnce<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -33,7 +33,7 @@ impl<T> Deref for Moved<T> {
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Moved<T> {
+impl<T: fmt::Debug> fmt::Debug for ReplaceOnce<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn it_is_replaced_once() {
-        let value = Moved::from(1);
+        let value = ReplaceOnce::from(1);
         assert_eq!(*value, 1);
         value.replace(2);
         value.replace(3);

@@ -135,6 +135,7 @@ pub struct PolicyInput<'a> {
     pub tool: &'a str,
     pub kind: super::call::ToolKind,
     pub origin: &'a super::call::ToolOrigin,
+    /// The arguments, those of a built-in tool under their current names.
     pub args: &'a Value,
 }
 

@@ -16,7 +16,7 @@ mod wraps;
 use self::encode::SecretPattern;
 use self::encode::rare;
 use self::escapes::{Decoded, Escapes};
-use self::filter::{Filter, Starts};
+use self::filter::{ByteFilter, PrefixFilter};
 use self::windows::Rare;
 use self::wraps::Breaks;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
@@ -44,8 +44,8 @@ pub struct Redactor {
 
 struct Index {
     /// A fast test that rules out most texts. `None`: every text is searched.
-    filter: Option<Filter>,
-    starts: Starts,
+    filter: Option<ByteFilter>,
+    starts: PrefixFilter,
     automaton: AhoCorasick,
     /// In byte order; indices are the automaton's pattern ids.
     patterns: Vec<SecretPattern>,
@@ -230,11 +230,11 @@ impl Index {
             .map(|pattern| pattern.bytes.len())
             .max()?
             .max(rare.longest());
-        let filter = Filter::new(patterns.iter().map(|pattern| pattern.bytes.as_slice()));
+        let filter = ByteFilter::new(patterns.iter().map(|pattern| pattern.bytes.as_slice()));
         let shortest = patterns.iter().map(|pattern| pattern.bytes.len()).min()?.min(MIN_BYTES);
         Some(Self {
             shortest,
-            starts: Starts::new(patterns.iter().map(|pattern| pattern.bytes.as_slice())),
+            starts: PrefixFilter::new(patterns.iter().map(|pattern| pattern.bytes.as_slice())),
             filter,
             automaton,
             patterns,

@@ -1,6 +1,6 @@
 //! One budget shared by all jobs of a call: reserved before a job starts, settled when it ends. Pure arithmetic.
 
-use crate::base::budget::Budget;
+use crate::base::budget::{Budget, least};
 use std::time::{Duration, Instant};
 
 /// Limits of one job, in the order turns, tokens, cost (in millionths of a US dollar).
@@ -37,6 +37,19 @@ pub struct RunLimits {
     pub tokens: Option<u64>,
     pub cost_micros: Option<u64>,
     pub wall_ms: Option<u64>,
+}
+
+impl RunLimits {
+    /// The lower of these and the other limits, field by field.
+    #[must_use]
+    pub fn within(self, other: &Budget) -> Self {
+        Self {
+            turns: least(self.turns, other.turns),
+            tokens: least(self.tokens, other.tokens),
+            cost_micros: least(self.cost_micros, other.cost_micros),
+            wall_ms: least(self.wall_ms, other.wall_ms),
+        }
+    }
 }
 
 /// Answer to a job that asks for a reservation.

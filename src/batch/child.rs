@@ -7,7 +7,7 @@ use super::rows::RunRow;
 use crate::base::exit;
 use crate::base::ids::sha256_hex;
 use crate::diag::units::show_duration;
-use crate::journal;
+use crate::journal::{self, Journal, JournalError};
 use crate::report::result::RunResult;
 use crate::report::summary::RunSummary;
 use std::ffi::OsString;
@@ -239,14 +239,23 @@ fn read_result(run_dir: &Path) -> Option<RunResult> {
     serde_json::from_slice(&std::fs::read(&path).ok()?).ok()
 }
 
+/// The journal of a run; `None` when there is none.
+///
+/// # Errors
+/// It cannot be read.
+pub fn journal_of(run_dir: &Path) -> Result<Option<Journal>, JournalError> {
+    match journal::run_dirs::locate(&run_dir.to_string_lossy(), Path::new("/")) {
+        Ok(home) => journal::read(&home).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
 /// What a run has used so far, according to its journal; `None` when that cannot be read.
 pub fn spending_of_journal(run_dir: &Path) -> Option<JobSpending> {
-    let home = journal::store::locate(&run_dir.to_string_lossy(), Path::new("/")).ok();
-    let Some(home) = home else {
+    let Some(journal) = journal_of(run_dir).ok()? else {
         // Nothing was recorded, so nothing was asked.
         return Some(JobSpending::default());
     };
-    let journal = journal::read(&home).ok()?;
     let sum = RunSummary::fold(&journal.events);
     Some(JobSpending {
         turns: sum.replies(),
@@ -257,7 +266,7 @@ pub fn spending_of_journal(run_dir: &Path) -> Option<JobSpending> {
 
 /// Whether a run was started in this directory, so that it must be resumed instead of started again.
 pub fn has_journal(run_dir: &Path) -> bool {
-    journal::store::is_taken(run_dir)
+    journal::run_dirs::is_taken(run_dir)
 }
 
 /// The last line of a log that is not blank.

@@ -1,8 +1,9 @@
 //! Compares two batches: which jobs passed in one and failed in the other, and whether chance alone explains the
 //! difference.
 
+use super::bundle::{self, BundleSeal};
 use super::rows::{self, RunRow};
-use super::{BatchError, bundle, merge};
+use super::{BatchError, merge, record};
 use crate::base::quote::counted;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,16 +68,17 @@ struct ReadBatch {
 }
 
 /// Reads a batch directory or a `runs.jsonl`. Of a directory only the jobs of its plan count, and its rows must be those
-/// of its `bundle.json`, which is there when its last call has ended.
+/// of its `bundle.json`, which is there when its last call has ended. A job of which that call has no result has none: its
+/// last row may be of other inputs. Without that file all rows count.
 fn read(path: &Path) -> Result<ReadBatch, BatchError> {
     let shown = path.display().to_string();
-    let (file, planned) = match path.is_dir() {
+    let (file, planned, seal) = match path.is_dir() {
         true => {
             let planned = merge::plan_of(path)?;
-            whole(path, &shown)?;
-            (path.join(rows::FILE), planned)
+            let seal = whole(path, &shown)?;
+            (path.join(rows::FILE), planned, seal)
         }
-        false => (path.to_owned(), None),
+        false => (path.to_owned(), None, None),
     };
     let mut notes = Vec::new();
     let mut last: BTreeMap<String, Side> = BTreeMap::new();
@@ -89,16 +91,27 @@ fn read(path: &Path) -> Result<ReadBatch, BatchError> {
             file.display()
         ));
     }
+    if seal.is_none() && path.join(record::FILE).is_file() {
+        notes.push(format!(
+            "{shown}: its last call has not ended, so rows of an earlier call count; start it again with the same command"
+        ));
+    }
+    let left = seal.as_ref().map(BundleSeal::without_result).unwrap_or_default();
+    last.retain(|job, _| !left.contains_key(job.as_str()));
     if let Some(plan) = planned {
         let jobs: BTreeSet<&str> = plan.jobs.iter().map(|job| job.job.as_str()).collect();
         // Rows of jobs that were taken out of the manifest stay in the file.
         last.retain(|job, _| jobs.contains(job.as_str()));
         let without = jobs.len() - last.len();
-        if without > 0 {
+        if let Some(first) = jobs.iter().find(|job| !last.contains_key(**job)) {
             let verb = if without == 1 { "has" } else { "have" };
+            let state = left
+                .get(first)
+                .map(|left| format!(" ({})", left.state.replace('_', " ")));
             notes.push(format!(
-                "{shown}: {} of its plan {verb} no result",
-                counted(without, "job")
+                "{shown}: {} of its plan {verb} no result, for example {first}{}",
+                counted(without, "job"),
+                state.unwrap_or_default()
             ));
         }
     }
@@ -108,18 +121,18 @@ fn read(path: &Path) -> Result<ReadBatch, BatchError> {
     })
 }
 
-/// Refuses rows that are not those of the bundle file.
-fn whole(dir: &Path, shown: &str) -> Result<(), BatchError> {
+/// The bundle file of a batch directory, if it has one. Refuses rows that are not those of it.
+fn whole(dir: &Path, shown: &str) -> Result<Option<BundleSeal>, BatchError> {
     let wrong = |code: &str, why: &str| BatchError::Invalid(merge::problem(shown, code, why, "copy the bundle again"));
     let seal = bundle::read(dir).map_err(|why| wrong(merge::ALTERED, &why))?;
     let Some(sealed) = seal.as_ref().and_then(|seal| seal.files.get(rows::FILE)) else {
-        return Ok(());
+        return Ok(seal);
     };
     let path = dir.join(rows::FILE);
     let found = merge::differs(&path, rows::FILE, sealed, true).map_err(|error| BatchError::read(&path, &error))?;
     match found {
         Some((code, why)) => Err(wrong(code, &why)),
-        None => Ok(()),
+        None => Ok(seal),
     }
 }
 

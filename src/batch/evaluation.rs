@@ -1,8 +1,10 @@
 //! Pass rates of recipes and models over trials, with their uncertainty. Pure arithmetic.
 
 use super::rows::RunRow;
+use crate::base::budget::micros;
+use crate::report::result::usd;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// The two-sided 95 % quantile of the normal distribution.
 const Z: f64 = 1.959_963_984_540_054;
@@ -20,10 +22,14 @@ pub struct ModelScore {
     /// Number of distinct jobs: combinations of recipe, target, reference, parameters and input, not counting
     /// trials.
     pub jobs: u64,
-    /// Number of runs that ended.
+    /// Number of jobs that ended, each with the verdict of its last attempt, without those of `not_judged`.
     pub trials: u64,
-    /// Number of these runs with verdict `passed` or `no_change`.
+    /// Number of these with verdict `passed` or `no_change`.
     pub passed: u64,
+    /// Number of further jobs whose verdict says nothing of recipe and model, such as `environment`, `provider` and
+    /// `output`.
+    #[serde(default)]
+    pub not_judged: u64,
     /// `passed` divided by `trials`.
     pub rate: f64,
     /// The 95 % Wilson score interval of the pass rate.
@@ -32,10 +38,47 @@ pub struct ModelScore {
     pub high: f64,
     /// pass@k: the probability that at least one of k trials passes, averaged over jobs with at least k trials.
     pub pass_at: BTreeMap<u64, f64>,
-    /// Total cost of all runs in US dollars.
+    /// Cost in US dollars of the attempts behind these verdicts: all with the same inputs after an earlier success, also of
+    /// earlier calls.
     pub cost: f64,
-    /// Total over all runs.
+    /// Wall-clock time of these attempts.
     pub seconds: f64,
+}
+
+/// Cost and time of the attempts at a job with the inputs of its last row, since it last succeeded with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AttemptTotals {
+    pub cost_micros: u64,
+    pub seconds: f64,
+}
+
+impl AttemptTotals {
+    /// The totals after one more row; these are those after `last`, the job's row before it.
+    #[must_use]
+    pub fn after(self, last: Option<&RunRow>, row: &RunRow) -> Self {
+        let goes_on = last.is_some_and(|last| last.digest == row.digest && !last.is_success());
+        let before = if goes_on { self } else { Self::default() };
+        Self {
+            cost_micros: before.cost_micros.saturating_add(micros(row.cost)),
+            seconds: before.seconds + row.seconds,
+        }
+    }
+}
+
+/// Counts one more row of a job in the totals of its attempts, and keeps it as the last row of the job.
+pub fn count(attempts: &mut HashMap<String, AttemptTotals>, last: &mut HashMap<String, RunRow>, row: RunRow) {
+    // The totals need the row before this one.
+    let totals = attempts.entry(row.job.clone()).or_default();
+    *totals = totals.after(last.get(&row.job), &row);
+    last.insert(row.job.clone(), row);
+}
+
+/// Whether the verdict of a run says something of its recipe and model.
+fn is_judged(row: &RunRow) -> bool {
+    matches!(
+        row.verdict.as_str(),
+        "passed" | "no_change" | "failed" | "denied" | "budget"
+    )
 }
 
 /// The 95 % Wilson score interval of `passed` out of `trials`.
@@ -80,24 +123,27 @@ fn as_float(number: u64) -> f64 {
 
 #[derive(Default)]
 struct Cell {
-    /// Passed and finished trials of each job.
+    /// Passed and judged trials of each job.
     jobs: BTreeMap<String, (u64, u64)>,
-    cost: f64,
+    not_judged: u64,
+    cost_micros: u64,
     seconds: f64,
 }
 
-/// The score of each pair of recipe and model.
-pub fn scores<'a>(rows: impl Iterator<Item = &'a RunRow>) -> Vec<ModelScore> {
+/// The score of each pair of recipe and model, from the last row of each job and the totals of its attempts.
+pub fn scores<'a>(jobs: impl Iterator<Item = (&'a RunRow, AttemptTotals)>) -> Vec<ModelScore> {
     let mut cells: BTreeMap<(String, String), Cell> = BTreeMap::new();
-    for row in rows {
+    for (row, attempts) in jobs {
         let cell = cells.entry((row.recipe.clone(), row.model.clone())).or_default();
         let task = (&row.name, &row.target, &row.git_ref, &row.params, &row.input);
         let key = serde_json::to_string(&task).unwrap_or_default();
         let (passed, trials) = cell.jobs.entry(key).or_default();
+        let is_judged = is_judged(row);
         *passed += u64::from(row.is_success());
-        *trials += 1;
-        cell.cost += row.cost;
-        cell.seconds += row.seconds;
+        *trials += u64::from(is_judged);
+        cell.not_judged += u64::from(!is_judged);
+        cell.cost_micros = cell.cost_micros.saturating_add(attempts.cost_micros);
+        cell.seconds += attempts.seconds;
     }
     cells
         .into_iter()
@@ -131,6 +177,7 @@ fn score(recipe: String, model: String, cell: &Cell) -> ModelScore {
         jobs: cell.jobs.len() as u64,
         trials,
         passed,
+        not_judged: cell.not_judged,
         rate: if trials == 0 {
             0.0
         } else {
@@ -139,7 +186,7 @@ fn score(recipe: String, model: String, cell: &Cell) -> ModelScore {
         low,
         high,
         pass_at: (1..=most).map(|k| (k, mean(k))).collect(),
-        cost: cell.cost,
+        cost: usd(cell.cost_micros),
         seconds: cell.seconds,
     }
 }
@@ -190,10 +237,46 @@ mod tests {
             row("a", "next", "failed"),
             row("a", "next", "passed"),
         ];
-        let found = scores(rows.iter()).remove(0);
+        let found = scores(rows.iter().map(|row| (row, AttemptTotals::default()))).remove(0);
         assert_eq!((found.jobs, found.trials, found.passed), (3, 4, 2));
         // At two trials only the last job counts.
         assert!(near(found.pass_at[&1], 0.5) && near(found.pass_at[&2], 1.0));
+    }
+
+    #[test]
+    fn attempts_count_from_the_last_success_with_the_same_inputs() {
+        let row = |digest: &str, verdict: &str| RunRow {
+            digest: digest.to_owned(),
+            verdict: verdict.to_owned(),
+            cost: 0.35,
+            seconds: 2.0,
+            ..RunRow::default()
+        };
+        let totals = |rows: &[RunRow]| {
+            let mut totals = AttemptTotals::default();
+            for (at, row) in rows.iter().enumerate() {
+                totals = totals.after(at.checked_sub(1).map(|before| &rows[before]), row);
+            }
+            (totals.cost_micros, totals.seconds)
+        };
+        let failed = || row("a", "failed");
+        assert_eq!(
+            totals(&[failed(), failed(), failed(), row("a", "passed")]),
+            (1_400_000, 8.0)
+        );
+        assert_eq!(totals(&[failed(), row("b", "passed")]), (350_000, 2.0));
+        assert_eq!(totals(&[row("a", "passed"), failed()]), (350_000, 2.0));
+    }
+
+    #[test]
+    fn what_says_nothing_of_a_model_is_no_trial() {
+        let rows = ["passed", "failed", "environment", "provider", "output"].map(|verdict| RunRow {
+            verdict: verdict.to_owned(),
+            ..RunRow::default()
+        });
+        let found = scores(rows.iter().map(|row| (row, AttemptTotals::default()))).remove(0);
+        assert_eq!((found.trials, found.passed, found.not_judged), (2, 1, 3));
+        assert!(near(found.rate, 0.5));
     }
 
     proptest! {

@@ -82,7 +82,9 @@ fn matrix(scores: &[ModelScore]) -> Markup {
                     td { (text::line(&score.recipe, 80)) }
                     td { (text::line(&score.model, 80)) }
                     td.n { (score.jobs) }
-                    td.n { (score.passed) "/" (score.trials) }
+                    td.n { (score.passed) "/" (score.trials)
+                        @if score.not_judged > 0 { " " small { "(" (score.not_judged) " not judged)" } }
+                    }
                     td.n { (percent(score.rate)) }
                     td { meter min="0" max="1" value=(format!("{:.3}", score.rate)) {} " " (percent(score.low)) " to " (percent(score.high)) }
                     td { @for (k, value) in score.pass_at.iter().take(5) { "@" (k) " " (percent(*value)) " " } }

@@ -1,7 +1,7 @@
 //! Waits for the process of a job. One that does not end when its time is over, because it hangs, is asked to end, then
 //! killed, and at last no longer waited for, so that it does not hold up the batch.
 
-use crate::journal;
+use super::child::journal_of;
 use crate::process::supervised::{self, SupervisedChild};
 use crate::recipe::lower::WALL_MS;
 use crate::report::summary::RunSummary;
@@ -95,8 +95,7 @@ async fn until_late(
 
 /// The wall-clock limit of the plan in a journal; `None` if there is none or it cannot be read.
 fn wall_of_journal(run: &Path) -> Option<Duration> {
-    let home = journal::store::locate(&run.to_string_lossy(), Path::new("/")).ok()?;
-    let journal = journal::read(&home).ok()?;
+    let journal = journal_of(run).ok()??;
     let head = RunSummary::fold(&journal.events).head?;
     let wall = head.plan.pointer("/budget/wall_ms").and_then(Value::as_u64)?;
     Some(Duration::from_millis(wall))

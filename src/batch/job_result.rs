@@ -2,8 +2,17 @@
 
 use super::budget::JobSpending;
 use super::child::ChildEnd;
+use super::evaluation::AttemptTotals;
 use super::rows::RunRow;
 use jiff::Timestamp;
+use std::collections::HashMap;
+
+/// The word for a job that passed earlier with the same inputs.
+pub const UP_TO_DATE: &str = "up_to_date";
+/// The state of a job that `--only` left out.
+pub const SKIPPED: &str = "skipped";
+/// The state of a job that should have been run and was not.
+pub const NOT_RUN: &str = "not_run";
 
 /// What a call does with a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +28,8 @@ impl JobStanding {
     pub fn as_str(self) -> &'static str {
         match self {
             JobStanding::Run => "run",
-            JobStanding::UpToDate => "up_to_date",
-            JobStanding::Skipped => "skipped",
+            JobStanding::UpToDate => UP_TO_DATE,
+            JobStanding::Skipped => SKIPPED,
         }
     }
 }
@@ -44,6 +53,8 @@ pub struct SupervisedCall {
     pub jobs: Vec<JobResult>,
     pub spent: JobSpending,
     pub unpriced: bool,
+    /// Totals of the attempts at each job.
+    pub attempts: HashMap<String, AttemptTotals>,
     /// Why no more jobs were started.
     pub stopped: Option<String>,
     pub signal: Option<i32>,

@@ -2,7 +2,7 @@
 //! file.
 
 use crate::base::budget::{Budget, micros};
-use crate::diag::reader::Problems;
+use crate::diag::reader::{Problems, refuse_empty};
 use crate::diag::{Diagnostic, MapEntry, Reader, Shape, SourceFiles, Span, Spanned, YamlNode, units};
 use std::time::Duration;
 
@@ -11,7 +11,10 @@ const MAX_TRIALS: u64 = 1_000;
 /// Consecutive failures of the model service that stop a batch, unless `stop.provider_failures` is set.
 const PROVIDER_FAILURES: u64 = 5;
 /// Length limit of an `id`, in bytes.
-pub const MAX_ID: usize = 100;
+const MAX_ID: usize = 100;
+
+/// Keys whose values are those of the recipe's parameters and input.
+const FREE: [&str; 3] = ["params", "matrix", "input"];
 
 /// A manifest as it was written.
 #[derive(Clone, Debug)]
@@ -136,7 +139,8 @@ pub fn parse(files: &SourceFiles, root: &YamlNode, fallback: &str, problems: &mu
     }
     let settings = settings(&mut reader, problems);
     reader.finish(problems);
-    map_only(params.as_ref(), "params", problems);
+    refuse_empty(root, &FREE, problems);
+    check_params(params.as_ref(), problems);
     if let Some(trials) = &trials
         && (trials.value == 0 || trials.value > MAX_TRIALS)
     {
@@ -206,7 +210,7 @@ pub fn target(node: &YamlNode, of_manifest: bool, problems: &mut Problems) -> Op
     };
     let model = reader.text("model", problems);
     reader.finish(problems);
-    map_only(params.as_ref(), "params", problems);
+    check_params(params.as_ref(), problems);
     let mut sources: Vec<TargetSource> = Vec::new();
     sources.extend(path.map(TargetSource::Path));
     sources.extend(repo.map(TargetSource::Repo));
@@ -322,11 +326,12 @@ fn bad_id(key: &str, id: &Spanned<String>) -> Diagnostic {
     ))
 }
 
-fn map_only(node: Option<&YamlNode>, key: &str, problems: &mut Problems) {
+/// Reports `params` that is no map.
+fn check_params(node: Option<&YamlNode>, problems: &mut Problems) {
     if let Some(node) = node
         && !matches!(node.shape, Shape::Map(_))
     {
-        problems.push(crate::diag::reader::wrong_type(node, &format!("`{key}`"), "a map"));
+        problems.push(crate::diag::reader::wrong_type(node, "`params`", "a map"));
     }
 }
 
@@ -490,6 +495,14 @@ mod tests {
     fn a_matrix_without_values_is_told() {
         let (_, problems) = read("version: 1\nmatrix: { style: [], size: big }\ntargets: [{ path: a }]\n");
         assert_eq!(problems, ["2:18 wrong-value", "2:28 wrong-type"]);
+    }
+
+    #[test]
+    fn a_key_without_a_value_is_told() {
+        let (_, problems) = read(
+            "version: 1\npolicy:\nparams: { a: null }\nstop: { failed: }\ntargets: [{ path: a, ref: null, input: { b: null } }]\n",
+        );
+        assert_eq!(problems, ["2:1 empty-value", "4:9 empty-value", "5:22 empty-value"]);
     }
 
     #[test]

@@ -3,17 +3,20 @@
 
 use super::BatchError;
 use super::budget::JobSpending;
-use super::bundle::{self, BundleSeal, RecordHead, SealedFile};
-use super::job_result::{JobStanding, SupervisedCall};
+use super::bundle::{self, BundleSeal, JobLeft, RecordHead, SealedCall};
+use super::evaluation;
+use super::job_result::{JobStanding, NOT_RUN, SKIPPED, SupervisedCall, UP_TO_DATE};
 use super::outputs;
 use super::plan::{self, PlanFile};
 use super::record;
 use super::result::{BatchResult, JobReport, ReportHead};
-use super::rows::{self, RunRow};
+use super::rows::{self, RunRow, is_inside};
+use super::sealed_file::{SealedFile, sealed_file};
 use super::shard::ShardSpec;
+use crate::base::budget::{least, micros};
 use crate::base::exit;
 use crate::base::quote::counted;
-use crate::journal::{JournalError, artefacts, chain_key, deliveries, output_lock};
+use crate::journal::{JournalError, artefacts, deliveries, output_lock};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
@@ -28,6 +31,16 @@ pub const DOWNLOADS: &str = "bundles";
 pub(super) const CUT: &str = "cut-bundle";
 pub(super) const ALTERED: &str = "altered-bundle";
 const NO_BUNDLE: &str = "no-bundle";
+/// How a note words jobs without a result: the state, for one job, for several.
+const LEFT: [(&str, &str, &str); 3] = [
+    (NOT_RUN, "was not run", "were not run"),
+    (
+        "cancelled",
+        "was cancelled: the command of its shard resumes it",
+        "were cancelled: the commands of their shards resume them",
+    ),
+    ("suspended", "waits for approval", "wait for approval"),
+];
 const NAME_BUNDLES: &str = "name the --out directories of `overnight batch --shard`";
 /// File names that may already exist in the output directory.
 const KNOWN: [&str; 13] = [
@@ -119,16 +132,12 @@ pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<Merged
         patch.read()?;
     }
     let call = rows.call;
-    let reasons: HashMap<&str, &str> = bundles
-        .iter()
-        .flat_map(|bundle| &bundle.seal.not_run)
-        .map(|(job, reason)| (job.as_str(), reason.as_str()))
-        .collect();
+    let mut left: HashMap<&str, JobLeft> = bundles.iter().flat_map(|bundle| bundle.seal.left()).collect();
     let mut last = rows.last;
     let jobs: Vec<JobReport> = plan
         .jobs
         .iter()
-        .map(|job| report(&job.job, last.remove(&job.job), &reasons))
+        .map(|job| report(&job.job, last.remove(&job.job), left.remove(job.job.as_str())))
         .collect();
     let planned: HashSet<&str> = plan.jobs.iter().map(|job| job.job.as_str()).collect();
     if let Some(stranger) = last.keys().min() {
@@ -145,10 +154,12 @@ pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<Merged
     }
     // After `--changed` a batch keeps the rows of the jobs that its manifest defined before.
     let left_out = rows.others.iter().filter(|job| !planned.contains(job.as_str())).count();
-    let without = jobs.iter().filter(|job| job.state == "not_run").count();
-    if without > 0 {
-        let verb = if without == 1 { "was" } else { "were" };
-        missing.push(format!("{} {verb} not run", counted(without, "job")));
+    for (state, was, were) in LEFT {
+        match jobs.iter().filter(|job| job.state == state).count() {
+            0 => {}
+            1 => missing.push(format!("1 job {was}")),
+            many => missing.push(format!("{many} jobs {were}")),
+        }
     }
     let head = ReportHead {
         name: &plan.name,
@@ -168,10 +179,9 @@ pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<Merged
     let text = serde_json::to_string(&plan).unwrap_or_default();
     artefacts::replace(&out.join(plan::FILE), text.as_bytes())?;
     outputs::write(out, &head, &jobs, &result)?;
-    if chain_key::key()?.is_some() {
-        // The key authenticates the merged rows, so that a delivery can require it.
-        bundle::close(out, BundleSeal::of(&plan.manifest, None, &jobs, RecordHead::default()))?;
-    }
+    // A delivery and a comparison learn from it which rows count. With a key it authenticates them.
+    let seal = BundleSeal::of(&plan.manifest, None, &jobs, &call, RecordHead::default());
+    bundle::close(out, seal)?;
     Ok(MergedBatch {
         result,
         jobs,
@@ -232,10 +242,11 @@ fn open<'a>(places: &'a [BundlePlace], out: &Path) -> Result<(Vec<Bundle<'a>>, V
     }
 }
 
-/// Whether a merge without a key wrote this directory: it has results, and neither a bundle file nor a record.
+/// Whether a merge wrote this directory: it has results and no record, and no bundle file but that of a merge.
 fn is_merged(dir: &Path) -> bool {
     let has = |name: &str| dir.join(name).is_file();
-    has(plan::FILE) && has("result.json") && !has(bundle::FILE) && !has(record::FILE)
+    let is_ours = || bundle::read(dir).is_ok_and(|seal| seal.is_none_or(|seal| seal.is_of_merge()));
+    has(plan::FILE) && has("result.json") && !has(record::FILE) && is_ours()
 }
 
 /// The plan of a directory; `None` where there is none.
@@ -402,7 +413,7 @@ pub(super) fn differs(
         Some((CUT, format!("{name} is cut: {size} of {} bytes", sealed.bytes)))
     } else if size > sealed.bytes {
         Some((ALTERED, format!("{name} is altered: it has grown")))
-    } else if is_hashed && bundle::sealed_file(path)? != *sealed {
+    } else if is_hashed && sealed_file(path)? != *sealed {
         Some((ALTERED, format!("{name} is altered: its digest is another")))
     } else {
         None
@@ -478,7 +489,8 @@ fn each_row(bundle: &Bundle<'_>, out: &Path, mut take: impl FnMut(RunRow, bool))
     Ok(())
 }
 
-/// Reads and checks the rows. Of jobs that their bundle does not list, they only count as spent.
+/// Reads and checks the rows, and adds up what the calls used. A bundle of an early version does not say it: there all its
+/// rows count, also those of jobs that it does not list.
 fn read_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<ReadRows, BatchError> {
     let mut found = ReadRows {
         last: HashMap::new(),
@@ -487,8 +499,14 @@ fn read_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<ReadRows, BatchError>
     };
     for bundle in bundles {
         let mut odd = None;
+        let sealed = bundle.seal.call.as_ref();
+        if let Some(sealed) = sealed {
+            add(&mut found.call, sealed);
+        }
         let read = each_row(bundle, out, |row, is_own| {
-            add(&mut found.call, &row);
+            if sealed.is_none() {
+                add(&mut found.call, &used(&row));
+            }
             if !is_own {
                 found.others.insert(row.job);
                 return;
@@ -498,7 +516,7 @@ fn read_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<ReadRows, BatchError>
             if row.patch.as_ref().is_some_and(is_odd) {
                 odd.get_or_insert_with(|| row.job.clone());
             }
-            found.last.insert(row.job.clone(), row);
+            evaluation::count(&mut found.call.attempts, &mut found.last, row);
         });
         if let Some(job) = odd {
             let why = format!("runs.jsonl is altered: it names another file as the patch of {job}");
@@ -607,47 +625,55 @@ fn write_patches(patches: &[NamedPatch<'_>], jobs: &[JobReport], out: &Path) -> 
     Ok(())
 }
 
-fn add(call: &mut SupervisedCall, row: &RunRow) {
-    let cost = crate::base::budget::micros(row.cost);
-    call.spent = JobSpending {
-        turns: call.spent.turns + row.turns,
-        tokens: call.spent.tokens + row.tokens,
-        cost_micros: call.spent.cost_micros + cost,
-    };
-    call.unpriced |= row.unpriced;
-    call.started = match (call.started, row.started) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    };
-    call.ended = call.ended.max(row.ended);
-}
-
-fn report(job: &str, row: Option<RunRow>, reasons: &HashMap<&str, &str>) -> JobReport {
-    let not_run = reasons.get(job).copied();
-    match (row, not_run) {
-        (Some(row), None) => JobReport {
-            job: job.to_owned(),
-            standing: JobStanding::Run,
-            state: row.verdict.clone(),
-            message: row.message.clone(),
-            exit_code: row.exit_code,
-            row: Some(row),
-        },
-        (row, reason) => JobReport {
-            job: job.to_owned(),
-            standing: JobStanding::Run,
-            state: "not_run".to_owned(),
-            message: reason.unwrap_or("no bundle has a row for it").to_owned(),
-            exit_code: exit::INCOMPLETE,
-            row,
-        },
+/// What the run of a row used.
+fn used(row: &RunRow) -> SealedCall {
+    SealedCall {
+        turns: row.turns,
+        tokens: row.tokens,
+        cost_micros: micros(row.cost),
+        unpriced: row.unpriced,
+        started: row.started,
+        ended: row.ended,
+        ..SealedCall::default()
     }
 }
 
-/// Whether a path of a row stays inside its bundle.
-pub fn is_inside(path: &str) -> bool {
-    let mut parts = Path::new(path).components();
-    !path.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
+fn add(call: &mut SupervisedCall, used: &SealedCall) {
+    call.spent = JobSpending {
+        turns: call.spent.turns.saturating_add(used.turns),
+        tokens: call.spent.tokens.saturating_add(used.tokens),
+        cost_micros: call.spent.cost_micros.saturating_add(used.cost_micros),
+    };
+    call.unpriced |= used.unpriced;
+    call.started = least(call.started, used.started);
+    call.ended = call.ended.max(used.ended);
+}
+
+/// The report of a job with its last row, as its call left it. A row of an earlier call is no result of this one.
+fn report(job: &str, row: Option<RunRow>, left: Option<JobLeft>) -> JobReport {
+    let (standing, left) = match left {
+        Some(left) if left.state == UP_TO_DATE => (JobStanding::UpToDate, None),
+        Some(left) if left.state == SKIPPED => (JobStanding::Skipped, Some(left)),
+        left => (JobStanding::Run, left),
+    };
+    let (state, message, exit_code) = match (&left, &row) {
+        (Some(left), _) => (left.state.clone(), left.message.clone(), left.exit_code),
+        (None, Some(row)) => (row.verdict.clone(), row.message.clone(), row.exit_code),
+        (None, None) => (
+            NOT_RUN.to_owned(),
+            "no bundle has a row for it".to_owned(),
+            exit::INCOMPLETE,
+        ),
+    };
+    let is_interrupted = left.is_some_and(|left| left.state != NOT_RUN && left.state != SKIPPED);
+    JobReport {
+        job: job.to_owned(),
+        standing,
+        state,
+        message,
+        exit_code,
+        row: row.filter(|_| !is_interrupted),
+    }
 }
 
 /// The relative path from the output directory to a bundle.

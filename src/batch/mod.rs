@@ -24,6 +24,7 @@ pub mod remote;
 pub mod result;
 pub mod rows;
 pub mod script;
+pub mod sealed_file;
 pub mod shard;
 pub mod sources;
 pub mod summary;

@@ -1,8 +1,8 @@
 //! Expands a manifest into jobs: every combination of target, parameters, model and trial, each with a stable name and,
 //! once its inputs are known, a digest of all inputs.
 
-use super::bundle;
 use super::manifest::{BatchManifest, BatchSettings, TargetSource, TargetSpec};
+use super::sealed_file::sealed_file;
 use super::sources::{ResolvedSource, TreeSource};
 use crate::base::budget::Budget;
 use crate::base::ids::sha256_hex;
@@ -10,7 +10,7 @@ use crate::base::model_name::{REPLAY, SCRIPT, is_played};
 use crate::base::slug::slug;
 use crate::diag::reader::Problems;
 use crate::diag::{Diagnostic, MapEntry, Shape, SourceFiles, Span, Spanned, YamlNode};
-use crate::journal::{format, store};
+use crate::journal::{format, run_dirs};
 use futures_util::future::LocalBoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 /// Limit of jobs of one manifest.
-pub const MAX_JOBS: usize = 1_000_000;
+const MAX_JOBS: usize = 1_000_000;
 /// The value of `schema` in `plan.json`.
 pub const SCHEMA: &str = "overnight/batch-plan/v1";
 /// The file name of the plan.
@@ -41,7 +41,7 @@ pub struct JobIdentity {
     pub name: String,
     /// As the manifest names it.
     pub recipe: String,
-    /// As the manifest and the command line name them.
+    /// As the manifest, the command line and the environment name them.
     #[serde(default)]
     pub policies: Vec<String>,
     /// A path or URL.
@@ -51,7 +51,7 @@ pub struct JobIdentity {
     pub params: Map<String, Value>,
     /// SHA-256 of the input.
     pub input: Option<String>,
-    /// The model named by the manifest or the command line; null where the recipe names it.
+    /// The model named by the manifest, the command line or the environment; null where the recipe names it.
     pub model: Option<String>,
     pub trial: u64,
 }
@@ -121,7 +121,7 @@ pub trait RecipeReader {
     ) -> LocalBoxFuture<'a, Result<JobInputs, Vec<Diagnostic>>>;
 }
 
-/// Settings that the command line adds to the manifest.
+/// Settings that the command line and the environment add to the manifest.
 #[derive(Clone, Debug, Default)]
 pub struct PlanFlags {
     pub recipe: Option<String>,
@@ -487,8 +487,8 @@ pub fn replies_of(model: &str) -> Option<Vec<u8>> {
     if let Some(file) = model.strip_prefix(SCRIPT) {
         return std::fs::read(file).ok();
     }
-    let run = store::locate(model.strip_prefix(REPLAY)?, Path::new(".")).ok()?;
-    let journal = bundle::sealed_file(&run.join(format::FILE)).ok()?;
+    let run = run_dirs::locate(model.strip_prefix(REPLAY)?, Path::new(".")).ok()?;
+    let journal = sealed_file(&run.join(format::FILE)).ok()?;
     Some(journal.sha256.into_bytes())
 }
 

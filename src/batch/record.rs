@@ -2,9 +2,9 @@
 //! [`BatchRecord::sync`] also a power loss; everything else in the directory is derived from it.
 
 use super::BatchError;
-use super::merge::is_inside;
+use super::evaluation::{self, AttemptTotals};
 use super::plan::log_of;
-use super::rows::RunRow;
+use super::rows::{RunRow, is_inside};
 use crate::base::ids::hex;
 use crate::journal::chain_key::{self, JournalKey};
 use crate::journal::{format, writer};
@@ -55,6 +55,9 @@ pub enum BatchEvent {
         verdict: String,
         exit_code: u8,
         message: String,
+        /// Wall-clock time of all processes of its attempt so far; 0 in records of early versions.
+        #[serde(default)]
+        seconds: f64,
         at: jiff::Timestamp,
     },
     /// No more jobs are started.
@@ -71,6 +74,8 @@ pub struct OpenRun {
     /// Relative to the batch directory.
     pub run: String,
     pub base: String,
+    /// Wall-clock time of its processes that were interrupted.
+    pub seconds: f64,
 }
 
 /// The state of all jobs, folded from the record.
@@ -80,6 +85,8 @@ pub struct BatchState {
     pub manifest: Option<String>,
     /// The last row of each job.
     pub last: HashMap<String, RunRow>,
+    /// Totals of the attempts at each job.
+    pub attempts: HashMap<String, AttemptTotals>,
     pub open: HashMap<String, OpenRun>,
     /// Jobs that ended since the last call began.
     pub ended_in_call: HashSet<String>,
@@ -125,7 +132,9 @@ impl BatchState {
                 base,
                 ..
             } => {
+                let before = self.open.get(&job).filter(|open| open.run == run);
                 let open = OpenRun {
+                    seconds: before.map_or(0.0, |open| open.seconds),
                     digest,
                     attempt,
                     run,
@@ -137,10 +146,15 @@ impl BatchState {
                 self.rows.update(row.to_line());
                 self.open.remove(&row.job);
                 self.ended_in_call.insert(row.job.clone());
-                self.last.insert(row.job.clone(), *row);
+                evaluation::count(&mut self.attempts, &mut self.last, *row);
             }
             BatchEvent::CallEnded { .. } => self.again_unfinished = false,
-            BatchEvent::JobInterrupted { .. } | BatchEvent::QueueStopped { .. } => {}
+            BatchEvent::JobInterrupted { job, seconds, .. } => {
+                if let Some(open) = self.open.get_mut(&job) {
+                    open.seconds = seconds;
+                }
+            }
+            BatchEvent::QueueStopped { .. } => {}
         }
     }
 }
@@ -469,6 +483,33 @@ mod tests {
             resumed: false,
             at: jiff::Timestamp::now(),
         }
+    }
+
+    #[test]
+    fn a_resumed_run_keeps_the_time_of_its_earlier_processes() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = BatchRecord::open(dir.path()).unwrap();
+        let interrupted = BatchEvent::JobInterrupted {
+            job: "a".to_owned(),
+            digest: "d".to_owned(),
+            verdict: "cancelled".to_owned(),
+            exit_code: 143,
+            message: String::new(),
+            seconds: 3.5,
+            at: jiff::Timestamp::now(),
+        };
+        for event in [started("jobs/a/d"), interrupted, started("jobs/a/d")] {
+            record.append(event).unwrap();
+        }
+        drop(record);
+        let mut record = BatchRecord::open(dir.path()).unwrap();
+        assert!((record.state.open["a"].seconds - 3.5).abs() < 1e-9);
+        // Another attempt begins at 0.
+        record.append(started("jobs/a/d.2")).unwrap();
+        assert!(record.state.open["a"].seconds < 1e-9);
+        // A line of an early version has no time.
+        let old = r#"{"type":"job_interrupted","job":"a","digest":"d","verdict":"cancelled","exit_code":143,"message":"","at":"2026-11-21T12:00:00Z"}"#;
+        assert!(serde_json::from_str::<BatchEvent>(old).is_ok());
     }
 
     #[test]

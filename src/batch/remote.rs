@@ -13,11 +13,12 @@
 //! What `bundle.json` and `ended/` name is never overwritten with something else, so two calls that write here at the
 //! same time cannot leave a mixture of both. Of two that ran the same job, the one that created `ended/…` first wins.
 
-use super::bundle::{self, BundleSeal, SealedFile};
-use super::merge::{ALTERED, CUT, is_inside, patch_of, problem};
+use super::bundle::{self, BundleSeal};
+use super::merge::{ALTERED, CUT, patch_of, problem};
 use super::plan::{self, PlanFile, log_of, run_dir};
 use super::record::{self, BatchEvent, STORE_FILE};
-use super::rows::{self, RunRow};
+use super::rows::{self, RunRow, is_inside};
+use super::sealed_file::{SealedFile, sealed_file};
 use super::{BatchError, merge};
 use crate::base::ids::sha256_hex;
 use crate::journal::{artefacts, chain_key};
@@ -163,7 +164,7 @@ fn sealed_within(dir: &Path, most: usize) -> Result<BTreeMap<String, SealedFile>
             if kind.is_dir() && depth < MAX_DEPTH {
                 open.push((path, format!("{name}/"), depth + 1));
             } else if kind.is_file() && files.len() < most {
-                let sealed = bundle::sealed_file(&path).map_err(|error| BatchError::read(&path, &error))?;
+                let sealed = sealed_file(&path).map_err(|error| BatchError::read(&path, &error))?;
                 files.insert(name, sealed);
             } else if kind.is_dir() || kind.is_file() {
                 let why = format!("{} has more than {most} files or {MAX_DEPTH} levels", dir.display());
@@ -178,7 +179,7 @@ fn sealed_within(dir: &Path, most: usize) -> Result<BTreeMap<String, SealedFile>
 fn collect(dir: &Path, run: &Path, row: RunRow) -> Result<EndedJob, BatchError> {
     let files = sealed_files(&dir.join(run))?;
     let log = log_of(&dir.join(run));
-    let log = match bundle::sealed_file(&log) {
+    let log = match sealed_file(&log) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         sealed => Some(sealed.map_err(|error| BatchError::read(&log, &error))?),
     };
@@ -244,7 +245,7 @@ async fn bring(objects: &Objects, name: &str, to: &Path, sealed: &SealedFile) ->
     let (path, wanted) = (to.to_owned(), sealed.clone());
     let there = blocking(move || {
         let same_size = std::fs::symlink_metadata(&path).is_ok_and(|data| data.is_file() && data.len() == wanted.bytes);
-        Ok(same_size && bundle::sealed_file(&path).is_ok_and(|found| found == wanted))
+        Ok(same_size && sealed_file(&path).is_ok_and(|found| found == wanted))
     });
     if there.await.map_err(FetchProblem::Local)? {
         return Ok(());

@@ -1,7 +1,7 @@
 //! `result.json` of a batch or merge, and the reported state of each job. Pure.
 
 use super::evaluation::{self, ModelScore};
-use super::job_result::{JobResult, JobStanding, SupervisedCall};
+use super::job_result::{JobResult, JobStanding, NOT_RUN, SKIPPED, SupervisedCall};
 use super::rows::RunRow;
 use crate::base::exit;
 use serde::{Deserialize, Serialize};
@@ -17,11 +17,18 @@ const NAMED: usize = 10_000;
 pub struct JobReport {
     pub job: String,
     pub standing: JobStanding,
-    /// The verdict of its last run, or `not_run` or `skipped`.
+    /// The verdict of its last run, or [`NOT_RUN`] or [`SKIPPED`].
     pub state: String,
     pub message: String,
     pub exit_code: u8,
     pub row: Option<RunRow>,
+}
+
+impl JobReport {
+    /// Whether it has a result: it ended in this call, or in an earlier one with the same inputs.
+    pub fn has_ended(&self) -> bool {
+        !matches!(self.state.as_str(), SKIPPED | NOT_RUN | "cancelled" | "suspended")
+    }
 }
 
 /// Totals over all jobs.
@@ -127,11 +134,11 @@ fn job_report(job: &JobResult) -> JobReport {
         row: row.cloned(),
     };
     match (&job.not_run, &job.interrupted, &job.row, job.standing) {
-        (Some(reason), ..) => report("not_run", reason, exit::INCOMPLETE, job.row.as_ref()),
+        (Some(reason), ..) => report(NOT_RUN, reason, exit::INCOMPLETE, job.row.as_ref()),
         (_, Some(end), row, _) => report(&end.verdict, &end.message, end.exit_code, row.as_ref()),
-        (.., row, JobStanding::Skipped) => report("skipped", "", exit::PASSED, row.as_ref()),
+        (.., row, JobStanding::Skipped) => report(SKIPPED, "", exit::PASSED, row.as_ref()),
         (_, _, Some(row), _) => report(&row.verdict, &row.message, row.exit_code, Some(row)),
-        (_, _, None, _) => report("not_run", "it was not run", exit::INCOMPLETE, None),
+        (_, _, None, _) => report(NOT_RUN, "it was not run", exit::INCOMPLETE, None),
     }
 }
 
@@ -170,7 +177,7 @@ impl BatchResult {
         let mut not_run = Vec::new();
         for job in jobs {
             match (job.state.as_str(), job.standing) {
-                ("not_run", _) => {
+                (NOT_RUN, _) => {
                     counts.not_run += 1;
                     if not_run.len() < NAMED {
                         not_run.push(NotRun {
@@ -179,7 +186,7 @@ impl BatchResult {
                         });
                     }
                 }
-                ("skipped", _) => counts.skipped += 1,
+                (SKIPPED, _) => counts.skipped += 1,
                 (state, standing) => {
                     counts.up_to_date += u64::from(standing == JobStanding::UpToDate);
                     counts.run += u64::from(standing == JobStanding::Run);
@@ -188,9 +195,11 @@ impl BatchResult {
             }
             code = exit::stronger(code, job.exit_code);
         }
-        let ended = jobs
-            .iter()
-            .filter(|job| !matches!(job.state.as_str(), "skipped" | "not_run" | "cancelled" | "suspended"));
+        let ended = jobs.iter().filter(|job| job.has_ended());
+        let scored = ended.filter_map(|job| {
+            let attempts = call.attempts.get(&job.job).copied().unwrap_or_default();
+            Some((job.row.as_ref()?, attempts))
+        });
         let only_no_change = counts.verdicts.keys().all(|word| word == "no_change") && !counts.verdicts.is_empty();
         Self {
             schema: SCHEMA.to_owned(),
@@ -213,7 +222,7 @@ impl BatchResult {
             not_run,
             stopped: call.stopped.clone(),
             message: None,
-            evaluation: evaluation::scores(ended.filter_map(|job| job.row.as_ref())),
+            evaluation: evaluation::scores(scored),
             started: call.started,
             ended: call.ended,
         }

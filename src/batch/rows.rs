@@ -5,7 +5,7 @@ use super::BatchError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Component, Path};
 
 /// The file name.
 pub const FILE: &str = "runs.jsonl";
@@ -68,7 +68,7 @@ pub struct RunRow {
     pub tokens: u64,
     /// Replies of the model.
     pub turns: u64,
-    /// Wall-clock time of all processes of this attempt.
+    /// Wall-clock time of all processes of this attempt, but for one that was killed with its batch.
     pub seconds: f64,
     /// The commit that the patch applies to; null when none was determined.
     pub base: Option<String>,
@@ -98,6 +98,12 @@ impl RunRow {
         text.push('\n');
         text
     }
+}
+
+/// Whether a path of a row stays inside its bundle.
+pub fn is_inside(path: &str) -> bool {
+    let mut parts = Path::new(path).components();
+    !path.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
 }
 
 /// Passes each row of a `runs.jsonl` in order to `take`, one at a time. A torn last line is skipped; returns whether there

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 /// Limit of shards of one batch.
-pub const MAX_SHARDS: u64 = 1_000_000;
+const MAX_SHARDS: u64 = 1_000_000;
 
 /// One part of `total`, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,7 +168,7 @@ pub fn jobs_of<'a>(
 }
 
 /// The shard, from 1, that a job belongs to.
-pub fn by_digest(name: &str, total: u64) -> u64 {
+fn by_digest(name: &str, total: u64) -> u64 {
     let digest = sha256_hex(&[name.as_bytes()]);
     let head = digest.get(..16).and_then(|hex| u64::from_str_radix(hex, 16).ok());
     head.unwrap_or(0) % total.max(1) + 1

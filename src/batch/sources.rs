@@ -5,7 +5,7 @@ use crate::base::address::has_host;
 use crate::base::ids::sha256_hex;
 use crate::base::percent;
 use crate::base::sync::lock;
-use crate::process::own_git::{self, May};
+use crate::process::own_git::{self, GitAccess};
 use crate::process::own_path;
 use crate::process::unsandboxed;
 use crate::workspace::patch::{self, Repository};
@@ -376,7 +376,7 @@ async fn verified(repository: &Repository, name: &str) -> Result<Option<String>,
     let dir = repository.git_dir.to_string_lossy();
     let object = format!("{name}^{{commit}}");
     let args = ["--git-dir", dir.as_ref(), "rev-parse", "--verify", "--quiet", &object];
-    let printed = own_git::git(&args, Path::new("/"), &[], None, May::Read).await?;
+    let printed = own_git::git(&args, Path::new("/"), &[], None, GitAccess::Read).await?;
     let id = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
     Ok((printed.ok && !id.is_empty()).then_some(id))
 }

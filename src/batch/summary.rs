@@ -36,11 +36,15 @@ pub fn page(result: &BatchResult, name: &str, jobs: &[JobReport]) -> String {
         page.push_str("\n| recipe | model | passed | rate | 95 % interval | cost | time |\n| --- | --- | --- | --- | --- | --- | --- |\n");
         for score in &result.evaluation {
             page.push_str(&format!(
-                "| {} | {} | {}/{} | {:.1} % | {:.1} to {:.1} % | ${:.4} | {:.0} s |\n",
+                "| {} | {} | {}/{}{} | {:.1} % | {:.1} to {:.1} % | ${:.4} | {:.0} s |\n",
                 cell(&score.recipe),
                 cell(&score.model),
                 score.passed,
                 score.trials,
+                match score.not_judged {
+                    0 => String::new(),
+                    n => format!(" ({n} not judged)"),
+                },
                 score.rate * 100.0,
                 score.low * 100.0,
                 score.high * 100.0,

@@ -14,8 +14,10 @@ use super::progress::BatchProgress;
 use super::record::{self, BatchEvent, BatchRecord, OpenRun};
 use super::remote::{RecordOwner, RemoteBundle};
 use super::rows::{self, RunRow};
+use super::sealed_file::sealed_file;
 use super::shard::ShardSpec;
 use super::sources::{self, ResolvedSource, SourceCache};
+use crate::base::budget::Budget;
 use crate::base::exit::{self, signal_name};
 use crate::base::model_name::is_played;
 use crate::base::secret::Redactor;
@@ -52,6 +54,24 @@ const TICK: Duration = Duration::from_millis(200);
 const RESOLVED_AT_ONCE: usize = 16;
 /// The variable that gives a child process its own data directory.
 const DATA_HOME: &str = "XDG_DATA_HOME";
+/// Variables that replace flags of a run, emptied for the jobs: the batch reads them and passes on by arguments what its jobs
+/// need, and two jobs must not write the same file. `OVERNIGHT_WORKSPACE` has no effect beside `--workspace`, and still
+/// names a tree in which no program is looked up.
+pub const EMPTIED: [&str; 12] = [
+    "OVERNIGHT_MODEL",
+    "OVERNIGHT_POLICY",
+    "OVERNIGHT_OUT",
+    "OVERNIGHT_PATCH",
+    "OVERNIGHT_JUNIT",
+    "OVERNIGHT_TRANSCRIPT",
+    "OVERNIGHT_FORMAT",
+    "OVERNIGHT_MAX_TURNS",
+    "OVERNIGHT_MAX_TOKENS",
+    "OVERNIGHT_MAX_COST",
+    "OVERNIGHT_MAX_WALL",
+    // The step's outputs are those of the batch.
+    "OVERNIGHT_GITHUB",
+];
 
 /// Settings of a call.
 pub struct BatchCall<'a> {
@@ -73,8 +93,8 @@ pub struct BatchCall<'a> {
     /// Where ended jobs are sent.
     pub store: Option<&'a RemoteBundle>,
     pub redactor: &'a Redactor,
-    /// The wall-clock limit that the environment sets for runs in place of their recipes', in milliseconds.
-    pub max_wall: Option<u64>,
+    /// The limits that the environment sets for each run in place of its recipe's.
+    pub limits: &'a Budget,
     /// When the call began; its wall clock is counted from then.
     pub began: Instant,
 }
@@ -195,7 +215,7 @@ fn patch_left(call: &BatchCall<'_>, row: &RunRow) -> PatchLeft {
     let (Some(patch), Some(digest)) = (&row.patch, &row.patch_digest) else {
         return PatchLeft::Whole;
     };
-    if !merge::is_inside(patch) {
+    if !rows::is_inside(patch) {
         return PatchLeft::Nowhere;
     }
     let place = call.dir.join(patch);
@@ -210,7 +230,7 @@ fn patch_left(call: &BatchCall<'_>, row: &RunRow) -> PatchLeft {
 
 /// The patch that a row names, from the run directory.
 fn patch_of_run(dir: &Path, row: &RunRow) -> Option<Vec<u8>> {
-    let run = row.run.as_deref().filter(|run| merge::is_inside(run))?;
+    let run = row.run.as_deref().filter(|run| rows::is_inside(run))?;
     let (bytes, digest) = child::patch_of(&dir.join(run)).ok()??;
     (row.patch_digest.as_ref() == Some(&digest)).then_some(bytes)
 }
@@ -305,8 +325,17 @@ struct Attempt {
     warning: Option<String>,
     started: Timestamp,
     began: Instant,
+    /// Seconds that its earlier processes took.
+    before: f64,
     /// Whether its process has not ended although it was killed, and may still use the worktree.
     is_unended: bool,
+}
+
+impl Attempt {
+    /// Wall-clock time of all its processes.
+    fn seconds(&self) -> f64 {
+        self.before + self.began.elapsed().as_secs_f64()
+    }
 }
 
 enum Progressed {
@@ -444,7 +473,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
     }
 
-    /// The first signal asks the children to end, the second kills them.
+    /// The first signal asks the children to end, the second kills them. Those that come at once with the first are not
+    /// sent here.
     fn interrupt(&mut self, signal: i32) -> Result<(), BatchError> {
         let again = self.result.signal.is_some();
         self.result.signal.get_or_insert(signal);
@@ -626,6 +656,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             warning: None,
             started: Timestamp::now(),
             began: Instant::now(),
+            before: open.filter(|_| resumed).map_or(0.0, |open| open.seconds),
             is_unended: false,
         };
         self.active += 1;
@@ -745,7 +776,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             .map_or(Ok(()), std::fs::create_dir_all)
             .and_then(|()| OpenOptions::new().create(true).append(true).open(&log_path))
             .map_err(|error| BatchError::write(&log_path, &error))?;
-        let limits = attempt.reservation.limits;
+        let limits = attempt.reservation.limits.within(self.call.limits);
         let args = match attempt.resumed {
             true => child::resume_arguments(&job.planned.arguments, &attempt.workspace, &out, limits),
             false => child::run_arguments(&job.planned.arguments, &attempt.files, &attempt.workspace, &out, limits),
@@ -755,16 +786,15 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let source = local
             .map(|path| path.to_string_lossy().into_owned())
             .unwrap_or_default();
-        let env = [
+        let mut env = vec![
             (
                 gate::VARIABLE.to_owned(),
                 self.call.dir.join("gate").to_string_lossy().into_owned(),
             ),
             (DATA_HOME.to_owned(), home.to_string_lossy().into_owned()),
-            // The step's outputs are those of the batch, not of each job.
-            ("OVERNIGHT_GITHUB".to_owned(), String::new()),
             (sources::VARIABLE.to_owned(), source),
         ];
+        env.extend(EMPTIED.map(|name| (name.to_owned(), String::new())));
         let mut running = match supervised::start(self.call.program, &args, &env, log) {
             Ok(running) => running,
             Err(error) => {
@@ -776,8 +806,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             self.pids.insert(attempt.at, pid);
         }
         self.progress.started(name, attempt.resumed);
-        let own = self.call.max_wall.or(job.planned.inputs.budget.wall_ms);
-        let wall = limits.wall_ms.or(own).map(Duration::from_millis);
+        let wall = limits.wall_ms.or(job.planned.inputs.budget.wall_ms);
+        let wall = wall.map(Duration::from_millis);
         let give_up = Rc::clone(&self.give_up);
         self.work.push(Box::pin(async move {
             let end = match hung::wait(&mut running, wall, &out, GRACE_PERIODS, &give_up).await {
@@ -825,10 +855,11 @@ impl<'a, 'b> Supervisor<'a, 'b> {
                 verdict: end.verdict.clone(),
                 exit_code: end.exit_code,
                 message: end.message.clone(),
+                seconds: attempt.seconds(),
                 at: Timestamp::now(),
             })?;
             let row = RunRow {
-                seconds: attempt.began.elapsed().as_secs_f64(),
+                seconds: attempt.seconds(),
                 ..child::row(job.planned, &job.digest, attempt.number, &end)
             };
             self.progress.ended(&row);
@@ -950,7 +981,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         row.run = out.is_dir().then(|| attempt.run.to_string_lossy().into_owned());
         row.started = Some(attempt.started);
         row.ended = Some(Timestamp::now());
-        row.seconds = attempt.began.elapsed().as_secs_f64();
+        row.seconds = attempt.seconds();
         row.shard = self.call.shard.map(|shard| shard.to_string());
         Ok(row)
     }
@@ -1016,6 +1047,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             self.result.jobs.push(result);
         }
         self.result.spent = self.budget.settled();
+        // Nothing reads them in the record any more.
+        self.result.attempts = std::mem::take(&mut self.record.state.attempts);
         self.result
     }
 }
@@ -1136,7 +1169,7 @@ fn lay_out(
 /// Opens `runs.jsonl` for appending; rewrites it when it does not hold the rows of the record.
 fn open_rows(dir: &Path, record: &BatchRecord) -> Result<File, BatchError> {
     let path = dir.join(rows::FILE);
-    let is_same = match bundle::sealed_file(&path) {
+    let is_same = match sealed_file(&path) {
         Ok(held) => held.sha256 == record.state.rows_digest(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
         Err(error) => return Err(BatchError::read(&path, &error)),
@@ -1188,7 +1221,7 @@ mod tests {
         // What a later call reads from the record is the same.
         drop(record);
         let record = BatchRecord::open(dir.path()).unwrap();
-        let held = bundle::sealed_file(&path).unwrap();
+        let held = sealed_file(&path).unwrap();
         assert_eq!(held.sha256, record.state.rows_digest());
     }
 }

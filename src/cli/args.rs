@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Runs an AI agent on a repository with nobody watching.
+/// Runs an AI agent on a repository without a person present.
 #[derive(Debug, Parser)]
 #[command(
     name = "overnight",
@@ -22,15 +22,16 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
     /// Work as if started in this directory; all other paths are relative to it
-    #[arg(short = 'C', value_name = "DIR", global = true)]
+    #[arg(short = 'C', value_name = "DIR", global = true, help_heading = "Global options")]
     pub directory: Option<PathBuf>,
-    /// Colour on terminals: `auto` follows NO_COLOR and TERM
+    /// Colour on terminals: `always`, `never` or `auto`, which follows NO_COLOR and TERM
     #[arg(
         long,
         value_enum,
         value_name = "WHEN",
         default_value_t,
         global = true,
+        help_heading = "Global options",
         hide_possible_values = true
     )]
     pub color: Color,
@@ -374,7 +375,7 @@ pub struct BatchArgs {
     pub dry_run: bool,
     /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
-    pub format: ListFormat,
+    pub format: TextOrJson,
     /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
     #[arg(long)]
     pub github: bool,
@@ -390,10 +391,11 @@ pub struct BatchPlanArgs {
     #[arg(long, value_name = "FILE", add = candidates::recipes())]
     pub recipe: Option<String>,
     /// Policy file, `builtin:NAME` or `git:REV:PATH`, in addition to those of the manifest; every policy must allow a
-    /// call
+    /// call [env: OVERNIGHT_POLICY]
     #[arg(long, value_name = "FILE", add = candidates::policies())]
     pub policy: Vec<String>,
-    /// PROVIDER/NAME or `script:FILE`, instead of the manifest's models
+    /// PROVIDER/NAME or `script:FILE`, instead of the manifest's models (default if it names none: $OVERNIGHT_MODEL,
+    /// where the jobs run)
     #[arg(long, short, value_name = "PROVIDER/NAME")]
     pub model: Vec<String>,
     /// Number of jobs that run at the same time (default: the number of CPUs)
@@ -434,16 +436,6 @@ pub enum ScriptEngine {
     Hyperqueue,
 }
 
-/// How a command that has no answer of a model writes stdout.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ListFormat {
-    /// For people
-    #[default]
-    Text,
-    /// One JSON object
-    Json,
-}
-
 /// `overnight merge`.
 #[derive(Clone, Debug, Args)]
 pub struct MergeArgs {
@@ -459,7 +451,7 @@ pub struct MergeArgs {
     pub changed: bool,
     /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
-    pub format: ListFormat,
+    pub format: TextOrJson,
     /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
     #[arg(long)]
     pub github: bool,
@@ -477,7 +469,7 @@ pub struct CompareArgs {
     pub fail_on: Option<FailOn>,
     /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
-    pub format: ListFormat,
+    pub format: TextOrJson,
 }
 
 /// What makes a comparison fail.
@@ -497,7 +489,8 @@ pub struct ReportArgs {
     /// The newest run of the workspace; runs of samples do not count
     #[arg(long, conflicts_with = "run")]
     pub last: bool,
-    /// The output to print; without it, all files of the run directory are written again
+    /// The output to print; without it, all files of the run directory are written again. One of text, result, summary,
+    /// html, junit, transcript, patch, mbox, suspension, review, github, sarif, rdjson, codequality and checkstyle
     #[arg(long, value_parser = output, add = candidates::outputs())]
     pub format: Option<Output>,
     /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
@@ -538,7 +531,7 @@ pub struct DeliverArgs {
     /// Name of the branch; may contain {recipe}, {job} and {digest} (default: overnight/{recipe})
     #[arg(long, value_name = "NAME", value_parser = branch)]
     pub branch: Option<String>,
-    /// Policy that the patch is checked against (default: the recorded ones)
+    /// Policy that the patch is checked against (default: the recorded ones) [env: OVERNIGHT_POLICY]
     #[arg(long, value_name = "FILE", add = candidates::policies())]
     pub policy: Vec<String>,
     /// Base URL of the forge's API
@@ -652,13 +645,16 @@ pub enum PolicyCommand {
         mode: ImportMode,
         /// With `json`, stdout has one object with the policy and the report
         #[arg(long, value_enum, default_value_t)]
-        format: ReportFormat,
+        format: TextOrJson,
     },
     /// Suggest the smallest rules that would have allowed what runs did
     Suggest {
         /// Run directories or run ids, or directories of batches: all runs in them
         #[arg(required = true, add = candidates::runs())]
         runs: Vec<String>,
+        /// With `json`, stdout has one object with the rules and the policies of the runs
+        #[arg(long, value_enum, default_value_t)]
+        format: TextOrJson,
         /// The tree in which run ids are looked up
         #[arg(long, value_name = "DIR", default_value = ".")]
         workspace: PathBuf,
@@ -688,7 +684,7 @@ pub struct ExplainArgs {
     pub run: Option<String>,
     /// Format of one ruling; `--calls` always prints JSON lines
     #[arg(long, value_enum, default_value_t)]
-    pub format: ReportFormat,
+    pub format: TextOrJson,
     /// The tree in which paths are resolved
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub workspace: PathBuf,
@@ -709,9 +705,9 @@ pub enum ImportMode {
     Yolo,
 }
 
-/// How a listing or a report is written.
+/// How a command writes what it found to stdout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
+pub enum TextOrJson {
     /// For people
     #[default]
     Text,
@@ -767,7 +763,7 @@ pub enum RecipeCommand {
         json: bool,
         /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
-        format: ReportFormat,
+        format: TextOrJson,
     },
     /// List the built-in recipes and those in ./recipes, or those of a directory
     List {
@@ -775,7 +771,7 @@ pub enum RecipeCommand {
         dir: Option<PathBuf>,
         /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
-        format: ReportFormat,
+        format: TextOrJson,
     },
     /// Write a new recipe, based on another one
     New {
@@ -786,7 +782,7 @@ pub enum RecipeCommand {
         from: String,
         /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
-        format: ReportFormat,
+        format: TextOrJson,
     },
     /// Print what a recipe does, may access and needs, as Markdown
     Doc {
@@ -801,7 +797,7 @@ pub enum RecipeCommand {
         files: Vec<PathBuf>,
         /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
-        format: ReportFormat,
+        format: TextOrJson,
     },
 }
 
@@ -816,8 +812,8 @@ pub enum ToolsCommand {
         /// `recipe`: trust the recipe wherever it comes from
         #[arg(long, value_enum, value_name = "WHAT")]
         trust: Vec<Trusted>,
-        /// Output format of stdout
-        #[arg(long, value_enum, default_value_t)]
+        /// Output format of stdout: `text` is a table, `json` a list, `stream-json` one tool a line
+        #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
         format: StdoutFormat,
         /// The tree in which the recipe's programs start
         #[arg(long, value_name = "DIR", default_value = ".")]
@@ -835,7 +831,7 @@ pub struct CallArgs {
     /// Its arguments: JSON, or `@FILE`
     #[arg(long, value_name = "JSON|@FILE")]
     pub args: String,
-    /// Policy file; every policy given must allow a call (default: builtin:read-only)
+    /// Policy file; every policy given must allow a call (default: builtin:read-only) [env: OVERNIGHT_POLICY]
     #[arg(long, value_name = "FILE", add = candidates::policies())]
     pub policy: Vec<String>,
     /// The tree that the tool works on
@@ -847,8 +843,8 @@ pub struct CallArgs {
     /// `recipe`: trust the recipe wherever it comes from
     #[arg(long, value_enum, value_name = "WHAT")]
     pub trust: Vec<Trusted>,
-    /// Output format of stdout
-    #[arg(long, value_enum, default_value_t)]
+    /// Output format of stdout: `text` is what the model would get, `json` and `stream-json` an object with the ruling too
+    #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
     pub format: StdoutFormat,
 }
 
@@ -860,7 +856,7 @@ pub struct DoctorArgs {
     pub workspace: PathBuf,
     /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
-    pub format: ReportFormat,
+    pub format: TextOrJson,
 }
 
 /// `overnight init`.
@@ -871,7 +867,7 @@ pub struct InitArgs {
     pub dir: PathBuf,
     /// Output format of stdout
     #[arg(long, value_enum, default_value_t)]
-    pub format: ReportFormat,
+    pub format: TextOrJson,
 }
 
 /// `overnight man`.
@@ -901,7 +897,7 @@ pub enum RunsCommand {
     List {
         /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
-        format: ReportFormat,
+        format: TextOrJson,
     },
     /// Check that runs are as they were recorded: journal, files and result (default: all)
     Verify {
@@ -910,9 +906,9 @@ pub enum RunsCommand {
         runs: Vec<String>,
         /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
-        format: ReportFormat,
+        format: TextOrJson,
     },
-    /// Remove all but the newest N runs; those that have not come to their end stay
+    /// Remove all but the newest N runs; unfinished runs are kept
     Prune {
         /// The number of runs that stay
         #[arg(long, value_name = "N", value_parser = count)]
@@ -922,7 +918,7 @@ pub enum RunsCommand {
         all: bool,
         /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
-        format: ReportFormat,
+        format: TextOrJson,
     },
 }
 

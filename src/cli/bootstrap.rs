@@ -10,7 +10,7 @@ use super::refusal::Refusal;
 use super::sandbox_masks::UnreadableFiles;
 use super::search;
 use crate::base::access::{Access, FsView, PathStatus, ResolvedPath};
-use crate::base::call::{ToolKind, ToolOrigin};
+use crate::base::call::{Offered, ToolKind, ToolOrigin, ToolSpec};
 use crate::base::event::EventKind;
 use crate::base::model_name::{REPLAY, SCRIPT, is_played};
 use crate::base::ruling::{Decision, PolicyInput};
@@ -33,7 +33,10 @@ use crate::recipe::Plan;
 use crate::tools::mcp::Servers;
 use crate::tools::notices::Notices;
 use crate::tools::web::{Search, Web};
-use crate::tools::{Registry, ToolScope, builtin_spec, save_memory, web_search};
+use crate::tools::{
+    CommandAccessKind, Registry, SHELL, ToolScope, builtin_called, builtin_for, builtin_spec, builtin_specs,
+    save_memory, web_search,
+};
 use crate::workspace::isolate::{self, KeepMessage, Standing};
 use crate::workspace::root::UNASKED;
 use crate::workspace::{Workspace, context, patch, skills};
@@ -44,6 +47,10 @@ use tokio_util::sync::CancellationToken;
 
 /// Opens the tree and hides run directories in it. The redactor learns the credentials in git's configuration here, so that
 /// no command reads the tree without it.
+///
+/// # Errors
+/// [`Refusal::Environment`] if the workspace cannot be opened, or a file of git's configuration is too long to be
+/// searched for credentials.
 pub fn workspace(dir: &Path, hidden: &[PathBuf], plan: Option<&Plan>) -> Result<Workspace, Refusal> {
     let mut workspace = Workspace::open(dir)
         .map_err(|error| Refusal::Environment(format!("the workspace {} cannot be opened: {error}", dir.display())))?;
@@ -102,13 +109,16 @@ pub fn restrict(policies: &mut PolicySet, plan: &Plan, workspace: &Workspace) ->
         .map_err(|why| {
             Refusal::Invalid(format!(
                 "{}:1:1: error[settings]: `tools.core` and `tools.exclude` of the settings: {why}\n\
-                 help: write the first words of one command, for example `run_shell_command(git status)`",
+                 help: write the first words of one command, for example `{SHELL}(git status)`",
                 plan.name
             ))
         })
 }
 
-/// The built-in tools. `searches`: whether a search is configured, so that `google_web_search` is offered.
+/// The built-in tools. `searches`: whether a search is configured, so that the tool for it is offered.
+///
+/// # Errors
+/// [`Refusal::Environment`] if two tools claim the same name.
 pub fn registry(searches: bool) -> Result<Registry, Refusal> {
     let bug = |error: crate::tools::registry::Conflict| Refusal::Environment(error.to_string());
     let mut registry = Registry::builtin().map_err(bug)?;
@@ -118,7 +128,15 @@ pub fn registry(searches: bool) -> Result<Registry, Refusal> {
     Ok(registry)
 }
 
+/// Whether it is the name of a tool that needs a configured search.
+fn is_search(name: &str) -> bool {
+    builtin_called(name).is_some_and(|tool| tool.effects.offered == Offered::WithSearch)
+}
+
 /// The tools that a plan selects. The tools of `absent` servers are not known; any other name must be a tool's.
+///
+/// # Errors
+/// [`Refusal::Invalid`] with every name that no tool has.
 pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<Registry, Refusal> {
     let mut exclude = plan.tools.exclude.clone();
     if let Some(kept) = &plan.tools.builtin {
@@ -130,7 +148,7 @@ pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<R
     }
     let (filtered, mut unknown) = registry.filtered(plan.tools.include.as_deref(), &exclude);
     // A recipe may name the search tool whether or not a search is configured.
-    unknown.retain(|name| !matches!(name.as_str(), "google_web_search" | "web_search"));
+    unknown.retain(|name| !is_search(name));
     unknown.retain(|name| !absent.iter().any(|server| foresee::may_select_of(name, server)));
     if unknown.is_empty() {
         return Ok(filtered);
@@ -146,6 +164,9 @@ pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<R
 }
 
 /// Checks tool names in policies that were not known yet when the policies were parsed.
+///
+/// # Errors
+/// [`Refusal::Invalid`] with the problems and their positions.
 pub fn check_names(
     policies: &PolicySet,
     tools: &Registry,
@@ -182,6 +203,9 @@ pub fn guard_programs(policies: &mut PolicySet, workspace: &Workspace, origin: O
 }
 
 /// The directories that commands have besides the workspace; the same for every run in a repository.
+///
+/// # Errors
+/// [`Refusal::Environment`] if the directory for temporary files is not usable.
 pub fn private(root: &Path) -> Result<Private, Refusal> {
     // The trial of the sandbox needs one; without this look a model would be asked before it.
     temporary::usable().map_err(Refusal::Environment)?;
@@ -197,6 +221,9 @@ pub fn private(root: &Path) -> Result<Private, Refusal> {
 
 /// Brings the directories that the recipe keeps into an isolated worktree, and reports which of them exist. Gives up when
 /// `stop` is cancelled.
+///
+/// # Errors
+/// [`Refusal::Environment`] if a directory cannot be brought, or `stop` was cancelled.
 pub async fn bring(
     origin: &Path,
     tree: &Path,
@@ -235,6 +262,10 @@ fn repository_key(root: &Path) -> String {
 }
 
 /// The sandbox of a run. `own`: home and temporary directory of its commands.
+///
+/// # Errors
+/// A sentence: the level or the hosts that the policy asks for are not available here, a toolchain is unknown, a
+/// directory cannot be prepared, or the tree cannot be searched for files that commands must not read.
 pub async fn confinement(
     policies: &PolicySet,
     root: &Path,
@@ -372,12 +403,7 @@ pub fn web(policies: &PolicySet, redactor: &Arc<Redactor>, search: Option<Search
             return Err("the URL contains a secret".to_owned());
         }
         let args = serde_json::json!({ "url": url });
-        let asked = PolicyInput {
-            tool: "web_fetch",
-            kind: ToolKind::Fetch,
-            origin: &ToolOrigin::Builtin,
-            args: &args,
-        };
+        let asked = PolicyInput::of(builtin_for(CommandAccessKind::Fetches), &args);
         let access = Access {
             urls: vec![url.to_owned()],
             ..Access::none()
@@ -412,10 +438,10 @@ pub fn search(model: Option<&str>, base_url: Option<&str>, workspace: &Path) -> 
     let Some(run) = model.and_then(|model| model.strip_prefix(REPLAY)) else {
         return search::of(model, base_url);
     };
-    let dir = crate::journal::store::locate(run, workspace).ok()?;
+    let dir = crate::journal::run_dirs::locate(run, workspace).ok()?;
     let events = crate::journal::read(&dir).ok()?.events;
     let offered = events.iter().any(|event| match &event.kind {
-        EventKind::Equipped(equipped) => equipped.tools.iter().any(|tool| tool.name == "google_web_search"),
+        EventKind::Equipped(equipped) => equipped.tools.iter().any(|tool| is_search(&tool.name)),
         _ => false,
     });
     offered.then(|| search::of(None, None).unwrap_or_else(search::none))
@@ -444,9 +470,7 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
     if plan.context.is_empty() && plan.skills.is_empty() {
         return (blocks, warnings);
     }
-    let may_read = |place: &crate::base::access::ResolvedPath| {
-        place.inside && !policies.unreadable("read_file", ToolKind::Read, &place.path)
-    };
+    let may_read = |place: &ResolvedPath| policies.may_show(place);
     let gathered = context::gather(workspace, &plan.context, &may_read);
     blocks.extend(gathered.render());
     warnings.extend(gathered.warnings);
@@ -457,6 +481,10 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
 }
 
 /// The model of a run.
+///
+/// # Errors
+/// [`Refusal::Usage`] if no model is named or the name is wrong; [`Refusal::Invalid`] if the file of a script is
+/// missing or wrong; [`Refusal::Environment`] if a key or the recorded run is missing.
 pub fn provider(plan: &Plan, shared: &RunFlags, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
     if !plan.asks() && !plan.model.as_deref().is_some_and(is_played) {
         return Ok(Arc::new(Unasked::default()));
@@ -510,7 +538,7 @@ pub fn opened(
 
 /// The recorded replies of a run.
 fn replay(run: &str, workspace: &Path, strict: bool) -> Result<Arc<dyn Provider>, Refusal> {
-    let dir = crate::journal::store::locate(run, workspace)?;
+    let dir = crate::journal::run_dirs::locate(run, workspace)?;
     let events = crate::journal::read(&dir)?.events;
     let recording = crate::engine::recording::of(&events);
     let (turns, mut beside) = (recording.turns(), recording.beside());
@@ -521,6 +549,9 @@ fn replay(run: &str, workspace: &Path, strict: bool) -> Result<Arc<dyn Provider>
 }
 
 /// Prices of replies: the file in `OVERNIGHT_PRICES` has precedence over the built-in table.
+///
+/// # Errors
+/// [`Refusal::Invalid`] if the file is missing or not a list of prices; [`Refusal::Environment`] if it cannot be read.
 pub fn pricing() -> Result<Pricing, Refusal> {
     match environment::variable("OVERNIGHT_PRICES") {
         None => Ok(Pricing::default()),
@@ -541,7 +572,9 @@ pub fn hide_unreadable(workspace: &mut Workspace, policies: &PolicySet) {
     let policies = policies.clone();
     workspace.set_unreadable(Box::new(move |tool, path| {
         if tool == UNASKED {
-            return policies.unreadable("grep_search", ToolKind::Search, path);
+            let searches = |tool: &&ToolSpec| tool.effects.shows_contents && tool.kind == ToolKind::Search;
+            let mut searches = builtin_specs().iter().filter(searches);
+            return searches.any(|tool| policies.unreadable(&tool.name, tool.kind, path));
         }
         let kind = builtin_spec(tool).map_or(ToolKind::Search, |spec| spec.kind);
         policies.is_withheld(tool, kind, path)

@@ -2,7 +2,7 @@
 
 use super::shipped;
 use crate::base::outcome::Verdict;
-use crate::journal::store;
+use crate::journal::run_dirs;
 use crate::policy::presets;
 use crate::report::export::ReportFile;
 use clap_complete::engine::{
@@ -17,7 +17,7 @@ const LIMIT: usize = 200;
 /// Runs of the current directory, newest first.
 pub fn runs() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let runs = store::list(Path::new(".")).unwrap_or_default();
+        let runs = run_dirs::list(Path::new(".")).unwrap_or_default();
         let newest = runs.into_iter().rev().take(LIMIT);
         newest
             .enumerate()

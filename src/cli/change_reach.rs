@@ -4,7 +4,7 @@
 use super::environment;
 use crate::batch::sources;
 use crate::policy::secrets_like::secret_like;
-use crate::process::own_path;
+use crate::process::{is_git_dir, own_path};
 use crate::workspace::patch::{self, Repository};
 use std::path::{Path, PathBuf};
 
@@ -97,8 +97,6 @@ pub fn held_back(file: &Path) -> Option<String> {
     let end = way(file)?.pop()?;
     // A directory that is the top of a repository belongs to that one, as its files do.
     let top = patch::repository(&end).map(|found| found.top);
-    let is_git_dir =
-        |dir: &Path| dir.join("HEAD").is_file() && (dir.join("objects").is_dir() || dir.join("commondir").is_file());
     let below = top.as_ref().and_then(|top| end.strip_prefix(top).ok()).unwrap_or(&end);
     let in_git = below
         .components()

@@ -6,7 +6,7 @@ use super::environment;
 use super::inputs;
 use super::refusal::Refusal;
 use crate::base::ids::is_object_id;
-use crate::process::own_git::{self, May};
+use crate::process::own_git::{self, GitAccess};
 use crate::process::unsandboxed::Printed;
 use crate::workspace::patch::{self, Repository};
 use std::path::Path;
@@ -155,6 +155,9 @@ impl Commit {
     /// Base branches are the default branch of `origin` and `upstream` (`refs/remotes/R/HEAD`, else `R/main` or
     /// `R/master`), and those of their branches that the CI system names as the target of the change or as the default
     /// branch.
+    ///
+    /// # Errors
+    /// [`Refusal::Environment`] if git cannot be started.
     pub async fn pinned(&self) -> Result<Result<String, String>, Refusal> {
         if moves_with_checkout(&self.revision) {
             let why = format!("`{}` moves with the change under test", self.revision);
@@ -286,7 +289,7 @@ async fn git(repository: &Repository, args: &[&str]) -> Result<Printed, Refusal>
         ("GIT_GRAFT_FILE", "/dev/null"),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()));
-    own_git::git(&all, &repository.top, &env, None, May::Read)
+    own_git::git(&all, &repository.top, &env, None, GitAccess::Read)
         .await
         .map_err(Refusal::Environment)
 }

@@ -146,6 +146,88 @@ const HINTS: &[(&[&str], &str)] = &[
     ),
     (&["show"], "`overnight report RUN` and `overnight recipe show RECIPE`"),
     (&["version"], "`overnight --version`"),
+    (
+        &["--mode"],
+        "a policy gives the approvals: `--policy builtin:build`, or a file that `overnight init` writes",
+    ),
+    (&["--worktree", "-w"], "`--isolate` works in a temporary git worktree"),
+    (
+        &["--no-isolate", "--in-place"],
+        "a run works in place unless `--isolate` is given: leave it out",
+    ),
+    (
+        &["--branch", "--pr", "--pull-request", "--push"],
+        "a run leaves a patch; `overnight deliver RUN --to branch` makes a branch of it, `--to github` a pull request",
+    ),
+    (
+        &["--retry", "--retries"],
+        "a step of a recipe is tried again until its checks pass: `retry: { max: 2 }`",
+    ),
+    (
+        &["--no-git", "--skip-git-repo-check"],
+        "a directory needs no repository, and nothing is committed: leave it out",
+    ),
+    (
+        &["--system-prompt", "--append-system-prompt"],
+        "instructions for every run are in AGENTS.md; those of a task are its prompt, or `context` of a recipe",
+    ),
+    (
+        &["--profile"],
+        "a recipe names model, policy and limits; variables such as OVERNIGHT_MODEL are defaults of flags",
+    ),
+    (
+        &["--image"],
+        "a model reads files by itself: name the picture in the prompt",
+    ),
+    (
+        &["--temperature", "--top-p", "--seed"],
+        "a model's own default applies; `model_settings` of a recipe has what can be set",
+    ),
+    (
+        &["--api-key", "--key", "login", "auth"],
+        "keys are read from the environment: GEMINI_API_KEY, OPENAI_API_KEY or ANTHROPIC_API_KEY",
+    ),
+    (
+        &["--network", "--allow", "--deny"],
+        "a policy says so: `sandbox: { network: [HOST] }`, `rules: [{ allow: TOOL }]`",
+    ),
+    (
+        &["approve", "deny"],
+        "`overnight resume RUN --approve CALL@DIGEST` or `--deny CALL`; `suspension.md` of the run has the command",
+    ),
+    (
+        &["replay"],
+        "`overnight run RECIPE --model replay:RUN` plays the replies of a run again",
+    ),
+    (&["suggest"], "`overnight policy suggest RUN`"),
+    (&["verify"], "`overnight runs verify RUN`"),
+    (&["status"], "`overnight runs list` and `overnight report RUN`"),
+];
+
+/// Names that mean something else behind one command, or that only there are not known: the command, the names and a hint.
+const OF_COMMAND: &[(&str, &[&str], &str)] = &[
+    (
+        "batch",
+        &["--max-wall", "--max-tokens", "--max-turns"],
+        "the limits of a batch are in the manifest: `budget: { wall: 2h, tokens: 2000000 }`; those of each run are in the recipe",
+    ),
+    (
+        "batch",
+        &["--resume", "--continue", "-r", "-c"],
+        "the same command continues a batch",
+    ),
+    (
+        "batch",
+        &["--retry", "--retries"],
+        "the manifest says which jobs are tried again: `retry: { on: [provider], max: 2 }`",
+    ),
+    (
+        "init",
+        &["--force", "-f", "--overwrite"],
+        "`init` overwrites nothing: delete the file first",
+    ),
+    ("run", &["--last"], "`overnight resume --last` continues the newest run"),
+    ("recipe", &["run"], "`overnight run RECIPE`"),
 ];
 
 /// What to write in place of a parameter of a prompt.
@@ -264,8 +346,14 @@ fn of_unknown(error: &Error) -> Option<String> {
             presets.join(", ")
         ));
     }
+    let here = OF_COMMAND
+        .iter()
+        .find(|(of, names, _)| *of == command && names.contains(&name))
+        .map(|(.., hint)| *hint);
     let known = HINTS.iter().find(|(names, _)| names.contains(&name));
-    let hint = known.map(|(_, hint)| *hint).or_else(|| of_first_word(word.as_deref()?));
+    let hint = here
+        .or_else(|| known.map(|(_, hint)| *hint))
+        .or_else(|| of_first_word(word.as_deref()?));
     hint.map(ToOwned::to_owned)
 }
 

@@ -1,23 +1,28 @@
 //! Finds mistakes that would certainly cause a failure at run time: unknown names of models and tools, commands with
-//! bash syntax errors, missing context files.
+//! bash syntax errors, command lines without a program, missing context files and prepared replies.
 
 use super::environment;
 use super::programs::{self, AbsentProgram};
 use super::refusal::Refusal;
 use crate::base::call::ToolKind;
+use crate::base::model_name::{REPLAY, SCRIPT};
 use crate::diag::{self, Diagnostic, Span, Spanned};
+use crate::journal::run_dirs;
 use crate::policy::rule::is_later;
 use crate::policy::shell;
+use crate::process::private::RECIPE_VARIABLE;
 use crate::provider::open::check_name;
 use crate::recipe::model::StepSource;
 use crate::recipe::{Plan, Recipe};
-use crate::tools::{builtin_specs, field_names};
+use crate::tools::{builtin_specs, field_names, words};
 use std::path::Path;
 
 /// The problems of a recipe; missing files are checked only if a workspace is given.
 pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
     let mut found = unknown_models(recipe);
+    found.extend(absent_replies(recipe, workspace));
     found.extend(unknown_tools(recipe));
+    found.extend(no_programs(recipe));
     for step in &recipe.steps {
         if let StepSource::Run { command, .. } = &step.work {
             found.extend(broken(command));
@@ -67,6 +72,47 @@ pub fn unknown_models(recipe: &Recipe) -> Vec<Diagnostic> {
         Some(Diagnostic::error("unknown-model", model.span, why).help(help))
     };
     recipe.models.iter().filter_map(wrong).collect()
+}
+
+/// Warns about files of prepared replies named in `model` that do not exist here. No error, because the recipe may be run
+/// in another directory.
+fn absent_replies(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
+    let tree = workspace.unwrap_or(Path::new("."));
+    let absent = |model: &Spanned<String>| {
+        let message = match (model.value.strip_prefix(SCRIPT), model.value.strip_prefix(REPLAY)) {
+            (Some(file), _) if !Path::new(file).exists() => format!("there is no file `{file}` here"),
+            (None, Some(run)) if run_dirs::locate(run, tree).is_err() => format!("there is no run `{run}` here"),
+            _ => return None,
+        };
+        let problem = Diagnostic::warning("no-replies", model.span, message);
+        Some(
+            problem
+                .help("name it as seen from the directory in which the run is started, or give a model with `--model`"),
+        )
+    };
+    recipe.models.iter().filter_map(absent).collect()
+}
+
+/// The command lines of servers and of the discovery that name no program, or that need a shell: none reads them.
+fn no_programs(recipe: &Recipe) -> Vec<Diagnostic> {
+    let wrong = |text: &Spanned<String>, why: &str| {
+        let message = format!("this command line cannot be started: {why}");
+        Diagnostic::error("bad-command", text.span, message).help("write a program and its arguments")
+    };
+    let lines = recipe.tools.discovery.iter().flat_map(|(list, call)| [list, call]);
+    let lines = lines.filter_map(|text| {
+        let plain = with_recipe_dir(&text.value, "x");
+        words::words(&plain).err().map(|why| wrong(text, &why))
+    });
+    let programs = recipe
+        .tools
+        .mcp_servers
+        .iter()
+        .filter_map(|server| server.command.as_ref());
+    let nameless = programs.filter(|text| text.value.trim().is_empty());
+    lines
+        .chain(nameless.map(|text| wrong(text, "it names no program")))
+        .collect()
 }
 
 /// The programs that the recipe's commands run in any case and that this machine lacks.
@@ -120,7 +166,10 @@ pub fn unknown_tools(recipe: &Recipe) -> Vec<Diagnostic> {
     found
 }
 
-/// Refuses names in `--tools` that no tool can have, with this recipe or with none; as [`unknown_tools`].
+/// Checks that `--tools` names only tools that can exist, with this recipe or with none; as [`unknown_tools`].
+///
+/// # Errors
+/// [`Refusal::Usage`] with the first name that no tool can have.
 pub fn tools_of_flag(names: Option<&[String]>, recipe: Option<&Recipe>) -> Result<(), Refusal> {
     let is_discovered =
         recipe.is_some_and(|recipe| recipe.tools.discovery.is_some() || recipe.tools.settings.is_some());
@@ -193,9 +242,9 @@ fn broken(command: &Spanned<String>) -> Option<Diagnostic> {
         Diagnostic::error(
             "bad-command",
             command.span,
-            "this is not a bash command: a quote or bracket is not closed",
+            "this is not a bash command: a quote, a bracket, an `if`, a loop or a `case` is not closed",
         )
-        .help("try it with `bash -n`")
+        .help("`bash -n` says where")
     })
 }
 
@@ -225,6 +274,12 @@ fn without_templates(text: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// A word of a command line of servers or discovery with this directory of the files beside the recipe.
+pub fn with_recipe_dir(word: &str, dir: &str) -> String {
+    word.replace(&format!("${{{RECIPE_VARIABLE}}}"), dir)
+        .replace(&format!("${RECIPE_VARIABLE}"), dir)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! variable, so the redactor learns them from the files.
 
 use crate::base::git_config;
+use crate::process::is_git_dir;
 use crate::workspace::patch;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -71,9 +72,9 @@ fn files(workspace: &Path, own: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
         .flat_map(|dir| [dir.join(".git"), dir])
         .filter(|dir| match dir.ends_with(".git") {
             true => dir.is_dir(),
-            false => is_bare(dir),
+            false => is_git_dir(dir),
         });
-    let bare = Some(workspace.to_path_buf()).filter(|dir| is_bare(dir));
+    let bare = Some(workspace.to_path_buf()).filter(|dir| is_git_dir(dir));
     let mut dirs: Vec<PathBuf> = nested
         .chain(bare)
         .chain([workspace.join(".git")])
@@ -87,7 +88,8 @@ fn files(workspace: &Path, own: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
         if !seen.insert(dir.canonicalize().unwrap_or_else(|_| dir.clone())) {
             continue;
         }
-        let is_git = dir.join("HEAD").is_file();
+        // A submodule may have the name `HEAD`.
+        let is_git = dir.join("HEAD").symlink_metadata().is_ok_and(|data| !data.is_dir());
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
             let Ok(kind) = entry.file_type() else { continue };
             let (name, path) = (entry.file_name(), entry.path());
@@ -103,11 +105,6 @@ fn files(workspace: &Path, own: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
     }
     files.sort();
     files
-}
-
-/// Whether a directory of any name is a git directory: a bare repository.
-fn is_bare(dir: &Path) -> bool {
-    dir.join("HEAD").is_file() && dir.join("objects").is_dir()
 }
 
 fn subdirectories(dir: &Path) -> Vec<PathBuf> {

@@ -1,13 +1,13 @@
 //! Reports to a step of GitHub Actions (`--github`): its outputs, its summary, and annotations on stderr.
 
 use super::environment;
+use super::out;
 use super::outputs::{self, WrittenOutputs};
 use super::refusal::Refusal;
-use super::{exit, out};
 use crate::base::ids::hex;
 use crate::journal;
 use crate::report::github;
-use crate::report::result::Ending;
+use crate::report::result::OutputFacts;
 use crate::report::summary::RunSummary;
 use crate::report::{markdown, text};
 use std::fs::OpenOptions;
@@ -63,8 +63,7 @@ impl StepFiles {
     /// # Errors
     /// A file cannot be written.
     pub fn publish(&self, values: &[(&str, String)], summary: &str, annotations: &str) -> Result<(), Refusal> {
-        // A value must not begin in a line that another command of the step left open; the runner skips empty lines.
-        append(&self.output, &format!("\n{}", github::outputs(values, &delimiter()?)))?;
+        self.append_values(values)?;
         let taken = std::fs::metadata(&self.summary).map_or(0, |data| data.len());
         let room = (github::SUMMARY_BYTES as u64).saturating_sub(taken);
         if summary.len() as u64 <= room {
@@ -76,6 +75,18 @@ impl StepFiles {
         Ok(())
     }
 
+    fn append_values(&self, values: &[(&str, String)]) -> Result<(), Refusal> {
+        // A value must not begin in a line that another command of the step left open; the runner skips empty lines.
+        append(&self.output, &format!("\n{}", github::outputs(values, &delimiter()?)))
+    }
+
+    /// Publishes the outputs of a run again, whose result has changed since; for the runner the later ones count. The
+    /// summary stays as it is.
+    pub fn publish_values(&self, written: &mut WrittenOutputs) {
+        let done = self.append_values(&github::run_outputs(&written.result));
+        note(done, written);
+    }
+
     /// Publishes a run from its journal. A file that cannot be written becomes a problem of the outputs.
     ///
     /// # Errors
@@ -83,10 +94,10 @@ impl StepFiles {
     pub fn publish_run(&self, home: &Path, written: &mut WrittenOutputs) -> Result<(), Refusal> {
         let journal = journal::read(home)?;
         let sum = RunSummary::fold(&journal.events);
-        let ending = Ending {
+        let ending = OutputFacts {
             exit_code: i32::from(written.code),
             artefacts: written.result.artefacts.clone(),
-            ..Ending::default()
+            ..OutputFacts::default()
         };
         let (summary, annotations) = (markdown::summary(&sum, &ending), github::annotations(&sum, &ending));
         let done = self.publish(&github::run_outputs(&written.result), &summary, &annotations);
@@ -110,11 +121,7 @@ pub fn publish_refusal(written: &mut WrittenOutputs) {
 fn note(done: Result<(), Refusal>, written: &mut WrittenOutputs) {
     if let Err(refusal) = done {
         written.problems.push(refusal.to_string());
-        written.code = exit::stronger(written.code, exit::OUTPUT);
-        written.result.exit_code = i32::from(written.code);
-        if written.code == exit::OUTPUT {
-            outputs::mark_unwritten(&mut written.result, written.code);
-        }
+        written.code = outputs::add_unwritten(written.code, &mut written.result);
     }
 }
 

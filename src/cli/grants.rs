@@ -9,16 +9,30 @@ const NESTED: usize = 8;
 /// Upper limit for the characters between two braces.
 const BRACED: usize = 4_096;
 
+/// How a text names variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VariableForm {
+    /// `$NAME`, `${NAME}` and `${NAME:-text}`.
+    Any,
+    /// Only with braces: a word of a command line may be the script of a shell, whose own variables have none.
+    Braced,
+}
+
 /// Expands `$NAME`, `${NAME}` and `${NAME:-text}`. If the variable is unset or empty, `text` is used, with its own
 /// variables expanded.
 ///
 /// # Errors
 /// A variable is not set (the message names it), or defaults are nested too deeply.
-pub fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
-    expand_nested(text, variable, NESTED)
+pub fn expand(text: &str, form: VariableForm, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    expand_nested(text, form, variable, NESTED)
 }
 
-fn expand_nested(text: &str, variable: &dyn Fn(&str) -> Option<String>, nested: usize) -> Result<String, String> {
+fn expand_nested(
+    text: &str,
+    form: VariableForm,
+    variable: &dyn Fn(&str) -> Option<String>,
+    nested: usize,
+) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -26,6 +40,7 @@ fn expand_nested(text: &str, variable: &dyn Fn(&str) -> Option<String>, nested: 
         rest = &rest[at + 1..];
         let (inner, after) = match rest.strip_prefix('{').and_then(braced) {
             Some(found) => found,
+            None if form == VariableForm::Braced => ("", rest),
             None => rest.split_at(
                 rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
                     .unwrap_or(rest.len()),
@@ -45,7 +60,7 @@ fn expand_nested(text: &str, variable: &dyn Fn(&str) -> Option<String>, nested: 
         match (value, default) {
             (Some(value), _) => out.push_str(&value),
             (None, Some(_)) if nested == 0 => return Err(format!("`${{{name}:-…}}` is nested too deeply")),
-            (None, Some(default)) => out.push_str(&expand_nested(default, variable, nested - 1)?),
+            (None, Some(default)) => out.push_str(&expand_nested(default, form, variable, nested - 1)?),
             (None, None) => return Err(format!("the variable {name} is not set")),
         }
         rest = after;
@@ -85,7 +100,7 @@ pub fn program(name: &str, path: &str) -> String {
 pub fn readable(confinement: &mut Confinement, words: &[String], workspace: &Path) {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     for word in words.iter().filter(|word| word.starts_with('/')) {
-        let path = crate::policy::exec::lexical(Path::new(word));
+        let path = crate::base::path::lexical(Path::new(word));
         let real = path.canonicalize().ok();
         for path in std::iter::once(path).chain(real) {
             let Some(mut place) = place(&path, home.as_deref()) else {
@@ -144,24 +159,34 @@ fn place(path: &Path, home: Option<&Path>) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use super::VariableForm::{Any, Braced};
     use super::*;
 
     #[test]
     fn variables_are_filled_in_or_named() {
         let variable = |name: &str| (name == "TOKEN").then(|| "t".to_owned());
-        assert_eq!(expand("Bearer ${TOKEN}", &variable).unwrap(), "Bearer t");
-        assert_eq!(expand("$TOKEN-$TOKEN $ 5$", &variable).unwrap(), "t-t $ 5$");
-        assert_eq!(expand("a$1b", &variable).unwrap(), "a$1b");
-        assert_eq!(expand("$NONE", &variable).unwrap_err(), "the variable NONE is not set");
-        assert_eq!(expand("${TOKEN", &variable).unwrap(), "${TOKEN");
+        assert_eq!(expand("Bearer ${TOKEN}", Any, &variable).unwrap(), "Bearer t");
+        assert_eq!(expand("$TOKEN-$TOKEN $ 5$", Any, &variable).unwrap(), "t-t $ 5$");
+        assert_eq!(expand("a$1b", Any, &variable).unwrap(), "a$1b");
         assert_eq!(
-            expand("${TOKEN:-x} ${NONE:-https://h/} ${NONE:-}", &variable).unwrap(),
+            expand("$NONE", Any, &variable).unwrap_err(),
+            "the variable NONE is not set"
+        );
+        assert_eq!(expand("${TOKEN", Any, &variable).unwrap(), "${TOKEN");
+        assert_eq!(
+            expand("${TOKEN:-x} ${NONE:-https://h/} ${NONE:-}", Any, &variable).unwrap(),
             "t https://h/ "
         );
-        assert_eq!(expand("${NONE:-$TOKEN} ${NONE:-${TOKEN}}", &variable).unwrap(), "t t");
-        assert!(expand(&"${NONE:-".repeat(1_000), &variable).is_ok());
+        assert_eq!(
+            expand("${NONE:-$TOKEN} ${NONE:-${TOKEN}}", Any, &variable).unwrap(),
+            "t t"
+        );
+        assert!(expand(&"${NONE:-".repeat(1_000), Any, &variable).is_ok());
         let deep = "${NONE:-".repeat(20) + &"}".repeat(20);
-        assert!(expand(&deep, &variable).unwrap_err().contains("too deeply"));
+        assert!(expand(&deep, Any, &variable).unwrap_err().contains("too deeply"));
+        let script = "for TOKEN in $TOKEN ${NONE:-$TOKEN}; do x; done; ${TOKEN}";
+        let filled = "for TOKEN in $TOKEN $TOKEN; do x; done; t";
+        assert_eq!(expand(script, Braced, &variable).unwrap(), filled);
     }
 
     #[test]

@@ -21,6 +21,10 @@ pub fn text(path: &Path) -> Result<String, Refusal> {
 
 /// Reads the text file that a flag or variable names; errors name it too. A missing file is reported like a missing
 /// recipe (exit code 3), because it is the user's mistake too and no other machine would have the file.
+///
+/// # Errors
+/// [`Refusal::Invalid`] if the file is missing, a directory, too large or not UTF-8; [`Refusal::Environment`] if it
+/// cannot be read.
 pub fn text_of(flag: &str, path: &Path) -> Result<String, Refusal> {
     must_exist(flag, path, "name a file that exists")?;
     text(path).map_err(|refusal| match refusal {
@@ -46,6 +50,9 @@ pub fn must_exist(flag: &str, path: &Path, help: &str) -> Result<(), Refusal> {
 }
 
 /// Reads a file of the user as bytes.
+///
+/// # Errors
+/// [`Refusal::Environment`] if it cannot be read; [`Refusal::Invalid`] if it is too large.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, Refusal> {
     let open = |error: std::io::Error| Refusal::Environment(format!("cannot read `{}`: {error}", path.display()));
     let file = std::fs::File::open(path).map_err(open)?;
@@ -65,6 +72,9 @@ fn small_enough(bytes: Vec<u8>, name: &str) -> Result<Vec<u8>, Refusal> {
 }
 
 /// Decodes bytes as UTF-8; `name` is for messages.
+///
+/// # Errors
+/// [`Refusal::Invalid`] if it is too large or not UTF-8.
 pub fn utf8(bytes: Vec<u8>, name: &str) -> Result<String, Refusal> {
     let text = String::from_utf8(small_enough(bytes, name)?).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
@@ -79,7 +89,12 @@ pub fn utf8(bytes: Vec<u8>, name: &str) -> Result<String, Refusal> {
     })
 }
 
-/// Reads a recipe file. A missing file is reported as an invalid recipe, because it is the user's mistake too.
+/// Reads a recipe file.
+///
+/// # Errors
+/// [`Refusal::Invalid`] if it is missing (the user's mistake too), a directory, too large or not UTF-8;
+/// [`Refusal::Usage`] if it is missing and its name has blanks, like a prompt; [`Refusal::Environment`] if it cannot be
+/// read.
 pub fn recipe(path: &Path) -> Result<String, Refusal> {
     // `exists` and not `is_file`: a pipe (`<(…)`, /dev/stdin) is allowed too.
     if path.exists() && !path.is_dir() {
@@ -123,17 +138,32 @@ pub fn near_file(path: &Path) -> Option<String> {
     } else {
         dir
     };
+    // Name and extension are compared each for itself: a common extension makes different short names look alike.
+    let parts = |name: &str| match name.rsplit_once('.') {
+        Some((stem, extension)) => (stem.to_owned(), extension.to_owned()),
+        None => (name.to_owned(), String::new()),
+    };
+    let (wanted_stem, wanted_extension) = parts(wanted);
     let entries = std::fs::read_dir(listed).ok()?.flatten().take(MOST_NAMES);
     let is_file = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| !kind.is_dir());
     let names = entries
         .filter(is_file)
         .filter_map(|entry| entry.file_name().into_string().ok());
-    let names: Vec<String> = names.filter(|name| name.contains('.')).collect();
+    let is_near = |name: &String| {
+        let (stem, extension) = parts(name);
+        let is_like = |one: &str, other: &str| similar_word(one, [other]).is_some();
+        !stem.is_empty() && is_like(&wanted_stem, &stem) && is_like(&wanted_extension, &extension)
+    };
+    let names: Vec<String> = names.filter(|name| name.contains('.')).filter(is_near).collect();
     let near = similar_word(wanted, names.iter().map(String::as_str))?;
     Some(dir.join(near).display().to_string())
 }
 
 /// Reads stdin to its end.
+///
+/// # Errors
+/// [`Refusal::Usage`] if stdin was read before; [`Refusal::Environment`] if it cannot be read; [`Refusal::Invalid`] if
+/// it is too large or not UTF-8.
 pub fn stdin() -> Result<String, Refusal> {
     utf8(stdin_bytes()?, "stdin")
 }
@@ -160,6 +190,9 @@ pub fn stdin_bytes() -> Result<Vec<u8>, Refusal> {
 }
 
 /// A value that may be text, `-` for stdin, or `@FILE`.
+///
+/// # Errors
+/// As for [`text_of`] and [`stdin`].
 pub fn text_or_file(value: &str) -> Result<String, Refusal> {
     match value.strip_prefix('@') {
         // A prompt may begin with a reference (`@src/a.rs explain this`); only a bare file name means a file.
@@ -171,6 +204,9 @@ pub fn text_or_file(value: &str) -> Result<String, Refusal> {
 }
 
 /// Reads the file that a flag names, or stdin for `-`.
+///
+/// # Errors
+/// As for [`text_of`] and [`stdin`].
 pub fn file_or_stdin(flag: &str, value: &str) -> Result<String, Refusal> {
     match value {
         "-" => stdin(),
@@ -179,6 +215,9 @@ pub fn file_or_stdin(flag: &str, value: &str) -> Result<String, Refusal> {
 }
 
 /// The name for diagnostics and the text of the file that a flag names; `-` is stdin.
+///
+/// # Errors
+/// As for [`file_or_stdin`].
 pub fn named_text(flag: &str, path: &Path) -> Result<(String, String), Refusal> {
     let name = path.display().to_string();
     let text = file_or_stdin(flag, &name)?;
@@ -186,10 +225,19 @@ pub fn named_text(flag: &str, path: &Path) -> Result<(String, String), Refusal> 
 }
 
 /// JSON from the command line: text, `@FILE`, or `@-` for stdin.
+///
+/// # Errors
+/// [`Refusal::Usage`] if the text is not JSON; otherwise as for [`file_or_stdin`].
 pub fn json(value: &str, flag: &str) -> Result<serde_json::Value, Refusal> {
     let text = match value.strip_prefix('@') {
         Some(path) => file_or_stdin(flag, path)?,
         None => value.to_owned(),
     };
-    serde_json::from_str(&text).map_err(|error| Refusal::Usage(format!("{flag}: not JSON: {error}")))
+    serde_json::from_str(&text).map_err(|error| {
+        let help = match error.to_string().contains("key must be a string") {
+            true => "; write keys in double quotes, as in {\"a\": 1}",
+            false => "",
+        };
+        Refusal::Usage(format!("{flag}: not JSON: {error}{help}"))
+    })
 }

@@ -8,7 +8,7 @@ use crate::recipe::lower::{COMMAND_MS, WALL_MS};
 use crate::report::text;
 
 /// Default cost limit, in millionths of a US dollar, for a run whose model has a known price.
-pub const COST_MICROS: u64 = 5_000_000;
+const COST_MICROS: u64 = 5_000_000;
 
 /// Whether the price of this model is known. `None`: the plan names no model.
 fn is_priced(model: Option<&str>, pricing: &Pricing) -> bool {

@@ -214,10 +214,19 @@ pub fn command() -> Command {
 fn with_examples(command: Command, path: &str) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
     let mut command = match path.is_empty() {
-        true => command,
+        true => {
+            let codes = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let text = indented(examples(path).unwrap_or_default());
+            command.after_help(format!(
+                "Examples:\n{text}\n{}\n\nSee also: overnight man; the README and the guide",
+                codes.trim_end()
+            ))
+        }
         false => {
             let text = examples(path).map_or_else(String::new, |lines| format!("Examples:\n{}\n", indented(lines)));
-            let more = format!("{text}See also: overnight man {path}; the README for recipes and policies");
+            let more = format!(
+                "{text}See also: overnight man {path}; overnight schema recipe and overnight schema policy for the keys of these files"
+            );
             match command.get_after_long_help().map(ToString::to_string) {
                 Some(own) => command
                     .after_help(more.clone())
@@ -303,7 +312,18 @@ fn page(command: &Command, path: &str) -> io::Result<Vec<u8>> {
         }
         roff.to_writer(&mut page)?;
     }
+    section("SEE ALSO", &see_also(path)).to_writer(&mut page)?;
     Ok(page)
+}
+
+/// What the page of a command leads to.
+fn see_also(path: &str) -> Vec<(&'static str, &'static str)> {
+    let above = (!path.is_empty()).then_some(("overnight(1)", "The program and its commands."));
+    let schemas = (
+        "overnight-schema(1)",
+        "Prints the keys of recipes, policies, manifests and other files, each with its meaning.",
+    );
+    above.into_iter().chain((path != "schema").then_some(schemas)).collect()
 }
 
 fn section(title: &str, entries: &[(&str, &str)]) -> Roff {
@@ -328,6 +348,7 @@ mod tests {
         for (path, page) in pages {
             let page = String::from_utf8(page).unwrap();
             assert!(page.contains(".SH EXAMPLES"), "`{path}` has no example");
+            assert!(page.contains("SEE ALSO"), "`{path}` leads nowhere");
         }
     }
 

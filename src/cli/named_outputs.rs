@@ -2,7 +2,7 @@
 //! one that leads anywhere.
 
 use crate::cli::kept_out;
-use crate::journal::{JournalError, artefacts, place};
+use crate::journal::{JournalError, artefacts, no_follow};
 use crate::workspace::patch::repository;
 use std::path::{Path, PathBuf};
 
@@ -16,13 +16,13 @@ pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
     let here = std::env::current_dir().ok().and_then(|here| repository(&here));
     let tops = [Some(top(workspace)), here.map(|here| here.top)];
     for top in tops.into_iter().flatten() {
-        let of_tree = |link: &PathBuf| place::is_inside(&top, link);
-        let link = place::link_inside(&top, path).or_else(|| artefacts::links(path).into_iter().find(of_tree));
+        let of_tree = |link: &PathBuf| no_follow::is_inside(&top, link);
+        let link = no_follow::link_inside(&top, path).or_else(|| artefacts::links(path).into_iter().find(of_tree));
         if let Some(link) = link {
             return Err(JournalError::Link(link.display().to_string()));
         }
     }
-    match place::links_of(path).into_iter().find(|link| is_in_a_tree(link)) {
+    match no_follow::links_of(path).into_iter().find(|link| is_in_a_tree(link)) {
         Some(link) => Err(JournalError::Link(link.display().to_string())),
         None => Ok(()),
     }

@@ -34,7 +34,10 @@ fn is_shown(stream: &(impl AsFd + IsTerminal)) -> bool {
     stream.is_terminal() || (is_ci() && !to_file())
 }
 
-/// Writes to stdout, without the secrets of this environment. A broken pipe is not an error; any other is.
+/// Writes to stdout, without the secrets of this environment.
+///
+/// # Errors
+/// Any but a broken pipe, which is no error.
 pub fn stdout(text: &str) -> io::Result<()> {
     stdout_bytes(without_secrets(text).as_bytes())
 }
@@ -68,6 +71,9 @@ fn without_secrets(text: &str) -> Cow<'_, str> {
 }
 
 /// Like [`stdout`], for text or JSON that a model or a file of the tree may contain.
+///
+/// # Errors
+/// As for [`stdout`].
 pub fn stdout_of_others(text: &str) -> io::Result<()> {
     match is_shown(&io::stdout()) {
         true if text.starts_with(['{', '[']) => stdout(&inert_json(text)),
@@ -101,6 +107,9 @@ impl Write for JsonLines {
 }
 
 /// Like [`stdout`], for output that programs read and that may be binary; it is escaped on a terminal too.
+///
+/// # Errors
+/// As for [`stdout`].
 pub fn stdout_of_programs(bytes: &[u8]) -> io::Result<()> {
     match io::stdout().is_terminal() {
         true => stdout(&inert(&String::from_utf8_lossy(bytes))),
@@ -109,6 +118,9 @@ pub fn stdout_of_programs(bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Like [`stdout`], for output that may be binary.
+///
+/// # Errors
+/// As for [`stdout`].
 pub fn stdout_bytes(bytes: &[u8]) -> io::Result<()> {
     match bounded::stdout(bytes) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -117,6 +129,9 @@ pub fn stdout_bytes(bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Writes a line to stdout; see [`stdout_of_others`].
+///
+/// # Errors
+/// As for [`stdout`].
 pub fn line(text: &str) -> io::Result<()> {
     stdout_of_others(&format!("{text}\n"))
 }

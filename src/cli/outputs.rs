@@ -6,13 +6,14 @@ pub use files::{Copy, NOTE};
 
 use self::files::OutputFiles;
 use super::args::{RunFlags, StdoutFormat as Stdout};
-use super::{exit, out};
+use super::{environment, exit, out};
 use crate::base::event::Event;
 use crate::base::ids::sha256_hex;
 use crate::base::outcome::{RunOutcome, Verdict};
-use crate::journal::{self, JournalError, artefacts, chain_key, state};
+use crate::base::quote::shell_word;
+use crate::journal::{self, JournalError, artefacts, chain_key, state_dir};
 use crate::report::export::{self, Beside, ReportFile};
-use crate::report::result::{Ending, JournalHead, RunResult};
+use crate::report::result::{JournalHead, OutputFacts, RunResult, Waiting};
 use crate::report::summary::RunSummary;
 use crate::report::transcript::DeclaredPrompt;
 use crate::report::{junit, result, stream};
@@ -28,6 +29,17 @@ pub struct Copies {
     pub patch: Option<Copy>,
     pub junit: Option<Copy>,
     pub transcript: Option<Copy>,
+}
+
+impl Copies {
+    /// Those that can be written again: files, but no device and no pipe.
+    pub fn replaced(&self) -> Self {
+        Self {
+            patch: self.patch.clone().filter(Copy::is_replaced),
+            junit: self.junit.clone().filter(Copy::is_replaced),
+            transcript: self.transcript.clone().filter(Copy::is_replaced),
+        }
+    }
 }
 
 impl From<&RunFlags> for Copies {
@@ -51,6 +63,10 @@ pub struct WrittenOutputs {
 /// Writes all files of a run from its journal in `home`. If the journal was moved out of reach of commands, the files
 /// are also written to the run directory, and they name the paths there. `tree`: the user's workspace; `unwritten`: an
 /// output that could not be written before these files.
+///
+/// # Errors
+/// [`JournalError`] if the journal, a blob or a kept file cannot be read, or the key is not valid. A file that cannot
+/// be written is one of the problems of the result.
 pub fn write(
     home: &Path,
     tree: &Path,
@@ -62,6 +78,9 @@ pub fn write(
 
 /// Like [`write`], of a run whose journal could not be continued. `outcome`: how it ended; `event`: what the journal could
 /// not take.
+///
+/// # Errors
+/// As for [`write`].
 pub fn write_broken_off(
     home: &Path,
     tree: &Path,
@@ -105,10 +124,10 @@ fn write_read(
         }
     }
     let mut code = exit::code(&sum.outcome);
-    let mut ending = Ending {
+    let mut ending = OutputFacts {
         exit_code: i32::from(code),
         artefacts: files.names.clone(),
-        ..Ending::default()
+        ..OutputFacts::default()
     };
     put_all(&mut files, &wanted, &sum, &ending, patch.as_deref());
     if !files.problems.is_empty() {
@@ -133,8 +152,7 @@ fn write_read(
     let known = files.problems.len();
     files.put(ReportFile::Result, object.to_pretty().as_bytes(), None);
     if files.problems.len() > known && code != exit::OUTPUT {
-        code = exit::stronger(code, exit::OUTPUT);
-        mark_unwritten(&mut object, code);
+        code = add_unwritten(code, &mut object);
         object.message = format!("{}; not written: {}", object.message, files.problems.join("; "));
     }
     Ok(WrittenOutputs {
@@ -149,7 +167,7 @@ fn put_all(
     files: &mut OutputFiles<'_>,
     wanted: &[(ReportFile, Option<&Copy>)],
     sum: &RunSummary<'_>,
-    ending: &Ending,
+    ending: &OutputFacts,
     patch: Option<&[u8]>,
 ) {
     for (format, copy) in wanted.iter().filter(|(format, _)| *format != ReportFile::Result) {
@@ -166,7 +184,7 @@ fn put_all(
 }
 
 /// The outcome of a run whose outputs could not all be written.
-fn unwritten_outcome(outcome: &RunOutcome, problems: &[String]) -> RunOutcome {
+pub fn unwritten_outcome(outcome: &RunOutcome, problems: &[String]) -> RunOutcome {
     let message = format!("{}; not written: {}", outcome.message, problems.join("; "));
     RunOutcome {
         partial: outcome.partial,
@@ -174,11 +192,17 @@ fn unwritten_outcome(outcome: &RunOutcome, problems: &[String]) -> RunOutcome {
     }
 }
 
-/// Gives a result the verdict of a run whose outputs could not be written.
-pub fn mark_unwritten(object: &mut RunResult, code: u8) {
+/// Adds to a result with the exit code `code` that outputs could not be written. Returns the code that applies then; the
+/// verdict is changed only if it is the code of unwritten outputs.
+#[must_use]
+pub fn add_unwritten(code: u8, object: &mut RunResult) -> u8 {
+    let code = exit::stronger(code, exit::OUTPUT);
     object.exit_code = i32::from(code);
-    object.verdict = Verdict::Output;
-    object.reason = Verdict::Output.as_str().to_owned();
+    if code == exit::OUTPUT {
+        object.verdict = Verdict::Output;
+        object.reason = Verdict::Output.as_str().to_owned();
+    }
+    code
 }
 
 /// Length and head of a journal, for the result.
@@ -191,6 +215,9 @@ pub fn head(journal: &journal::Journal) -> JournalHead {
 }
 
 /// Adds a MAC over the result, including the digests, if the journal is keyed.
+///
+/// # Errors
+/// [`JournalError::Key`] if the key in the environment is not valid.
 pub fn seal(object: &mut RunResult, keyed: bool) -> Result<(), JournalError> {
     if let Some(key) = chain_key::key()?.filter(|_| keyed) {
         let text = object.to_value().to_string();
@@ -206,7 +233,7 @@ pub fn seal(object: &mut RunResult, keyed: bool) -> Result<(), JournalError> {
 pub const SEAL: &[u8] = b"overnight/result\n";
 
 /// Digests of blobs, kept results and patches of what was put back, by their path in the run directory.
-pub fn kept_digests(home: &Path) -> Result<BTreeMap<String, String>, JournalError> {
+fn kept_digests(home: &Path) -> Result<BTreeMap<String, String>, JournalError> {
     let mut digests = BTreeMap::new();
     for kind in ["blobs", "results", artefacts::PUT_BACK] {
         let dir = home.join(kind);
@@ -224,6 +251,9 @@ pub fn kept_digests(home: &Path) -> Result<BTreeMap<String, String>, JournalErro
 }
 
 /// Digests of all files of a run except journal and result.
+///
+/// # Errors
+/// [`JournalError::Read`] if a directory or file of the run cannot be read.
 pub fn digests(home: &Path) -> Result<BTreeMap<String, String>, JournalError> {
     let mut digests = kept_digests(home)?;
     for file in ReportFile::ALL
@@ -240,6 +270,9 @@ pub fn digests(home: &Path) -> Result<BTreeMap<String, String>, JournalError> {
 }
 
 /// The digest of a file; for a link, of its target path.
+///
+/// # Errors
+/// [`JournalError::Read`].
 pub fn file_digest(path: &Path) -> Result<String, JournalError> {
     let read = || match std::fs::symlink_metadata(path)?.is_symlink() {
         true => Ok(format!("link to {}", std::fs::read_link(path)?.display()).into_bytes()),
@@ -268,6 +301,10 @@ fn wanted<'a>(sum: &RunSummary<'_>, copies: &'a Copies, changed: bool) -> Vec<(R
 }
 
 /// The patch of a run; empty if nothing changed.
+///
+/// # Errors
+/// [`JournalError::Read`] if its blob is missing or cannot be read; [`JournalError::Damaged`] if it does not have its
+/// hash.
 pub fn patch_bytes(dir: &Path, sum: &RunSummary<'_>) -> Result<Vec<u8>, JournalError> {
     match sum.patch.and_then(|patch| patch.blob.as_ref()) {
         Some(blob) => artefacts::read_blob(dir, blob),
@@ -289,9 +326,9 @@ pub fn declared<'a>(sum: &RunSummary<'a>) -> DeclaredPrompt<'a> {
 /// The result of a command that could not start, for stdout only.
 pub fn unstarted(outcome: &RunOutcome, recipe: &str) -> WrittenOutputs {
     let code = exit::code(outcome);
-    let ending = Ending {
+    let ending = OutputFacts {
         exit_code: i32::from(code),
-        ..Ending::default()
+        ..OutputFacts::default()
     };
     WrittenOutputs {
         result: result::unstarted(outcome, recipe, &ending),
@@ -301,14 +338,17 @@ pub fn unstarted(outcome: &RunOutcome, recipe: &str) -> WrittenOutputs {
 }
 
 /// Writes the outputs of a run that never started: `result.json` and JUnit. Removes patch and transcript of an earlier run
-/// from the paths that flags name. `outcome`: why it did not start.
+/// from the paths that flags name. `outcome`: why it did not start. The result names absolute paths, as that of a run: another
+/// step of a job may read it in another directory.
 pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, outcome: &RunOutcome) -> WrittenOutputs {
     let (verdict, message) = (outcome.verdict, outcome.message.as_str());
+    let dir = dir.map(environment::absolute);
+    let dir = dir.as_deref();
     let mut code = exit::code(outcome);
     let mut problems = Vec::new();
-    let mut ending = Ending {
+    let mut ending = OutputFacts {
         exit_code: i32::from(code),
-        ..Ending::default()
+        ..OutputFacts::default()
     };
     let mut noted = |done: Result<(), String>| match done {
         Ok(()) => true,
@@ -340,16 +380,41 @@ pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, outcom
         noted(replace(&dir.join("result.json"), object.to_pretty().as_bytes()));
     }
     if !problems.is_empty() {
-        code = exit::stronger(code, exit::OUTPUT);
-        object.exit_code = i32::from(code);
-        if code == exit::OUTPUT {
-            mark_unwritten(&mut object, code);
-        }
+        code = add_unwritten(code, &mut object);
     }
     WrittenOutputs {
         result: object,
         code,
         problems,
+    }
+}
+
+/// Waiting calls that are named on stderr; `suspension.md` has all.
+const NAMED_CALLS: usize = 5;
+
+/// What a person can do about a run that waits or was denied something, in lines: how to answer each call, or what shows
+/// the missing rules. `dir`: the run directory.
+pub fn next_steps(result: &RunResult, dir: &str) -> Vec<String> {
+    match result.verdict {
+        Verdict::Suspended => {
+            let one = |call: &Waiting| {
+                let why = call.reason.trim_end_matches('.');
+                format!(
+                    "{} `{}`: {why}; answer: `{}` or `--deny {}`",
+                    call.call, call.title, call.approve, call.call
+                )
+            };
+            let rest = result.suspended.len().saturating_sub(NAMED_CALLS);
+            let more = (rest > 0).then(|| format!("{rest} more are in suspension.md"));
+            result.suspended.iter().take(NAMED_CALLS).map(one).chain(more).collect()
+        }
+        Verdict::Denied => {
+            let run = shell_word(dir);
+            vec![format!(
+                "`overnight policy suggest {run}` prints the rules that would allow what was denied"
+            )]
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -362,24 +427,34 @@ pub fn report_problems(written: &WrittenOutputs) {
 
 /// Prints the result in the given format. Returns the exit code, which is 9 if stdout fails.
 pub fn print(format: Stdout, written: &WrittenOutputs) -> u8 {
+    match try_print(format, written) {
+        Ok(()) => written.code,
+        Err(_) => exit::stronger(written.code, exit::OUTPUT),
+    }
+}
+
+/// Like [`print`], for a result that is written again if stdout fails.
+///
+/// # Errors
+/// The reason why stdout could not be written; it has also been printed on stderr.
+pub fn try_print(format: Stdout, written: &WrittenOutputs) -> Result<(), String> {
     report_problems(written);
     let text = match format {
         Stdout::Text => result::text(&written.result),
         Stdout::Json => written.result.to_line(),
         Stdout::StreamJson => stream::last(&written.result),
     };
-    match out::stdout_of_others(&text) {
-        Ok(()) => written.code,
-        Err(error) => {
-            out::stderr(&format!("error: stdout: {error}"));
-            exit::stronger(written.code, exit::OUTPUT)
-        }
-    }
+    out::stdout_of_others(&text).map_err(|error| {
+        let problem = format!("stdout: {error}");
+        out::stderr(&format!("error: {problem}"));
+        problem
+    })
 }
 
-/// The output files that exist, by name.
+/// The absolute paths of the output files that exist, by name.
 pub fn existing(home: &Path) -> BTreeMap<String, String> {
-    let out = state::outputs_of(home).unwrap_or_else(|| home.to_owned());
+    let home = environment::absolute(home);
+    let out = state_dir::outputs_of(&home).unwrap_or_else(|| home.clone());
     let files = ReportFile::ALL
         .into_iter()
         .filter_map(|format| Some((format.as_str(), out.join(format.file()?))));

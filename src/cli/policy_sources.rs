@@ -68,11 +68,18 @@ impl Policies {
 /// Reads the policies that the command line names (files, `builtin:NAME`, `git:REV:PATH`, `-`) and everything that they
 /// extend. `own`: a recipe names them. Then files that look like secrets, and those of git, are not read, and those of an
 /// untrusted recipe may extend only files in certain directories.
+///
+/// # Errors
+/// [`Refusal::Invalid`] if a policy or preset is missing or may not be read or extended; [`Refusal::Usage`] if stdin
+/// was read before; [`Refusal::Environment`] if a file or stdin cannot be read or git cannot be started.
 pub async fn policies(names: &[String], workspace: &Path, own: Option<&OwnPolicy>) -> Result<Policies, Refusal> {
     policies_from(Path::new(""), names, workspace, own).await
 }
 
 /// As [`policies`], with the names of files relative to this directory and not to the current one.
+///
+/// # Errors
+/// As for [`policies`].
 pub async fn policies_from(
     directory: &Path,
     names: &[String],
@@ -101,6 +108,9 @@ pub async fn policies_from(
 }
 
 /// A preset by its name, without detecting the toolchains of a tree.
+///
+/// # Errors
+/// [`Refusal::Invalid`] if there is no such preset.
 pub fn builtin(name: &str) -> Result<Policies, Refusal> {
     let text = presets::text(name, None, &[]).ok_or_else(|| {
         let help = presets::did_you_mean(name);

@@ -4,7 +4,7 @@
 
 use super::environment;
 use crate::base::ids::RunId;
-use crate::journal::state;
+use crate::journal::state_dir;
 use crate::policy::secrets_like::secret_like;
 use crate::workspace::patch::{PrivateContents, Shadow};
 use std::io;
@@ -19,7 +19,7 @@ pub fn open_store(run: &RunId, dir: &Path, workspace: &Path, hidden: &[PathBuf])
     // Asked for each time: secrets are added until the run begins.
     let is_private =
         |path: &str, content: &[u8]| secret_like(path).is_some() || environment::redactor().find(content).is_some();
-    let contents = match state::contents_of(run) {
+    let contents = match state_dir::contents_of(run) {
         Ok(dir) => PrivateContents::at(dir, is_private),
         Err(_) => PrivateContents::temporary(is_private)?,
     };

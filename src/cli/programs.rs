@@ -4,6 +4,7 @@
 //! commands. Anything else (a path, a function, the right side of `||`) shows when the command runs, with exit code 127
 //! or 126.
 
+use crate::base::toolchain;
 use crate::policy::PolicySet;
 use crate::policy::WishedLevel;
 use crate::process::own_path;
@@ -57,7 +58,7 @@ pub struct AbsentProgram {
 
 /// The programs that neither the user's `PATH` nor any toolchain of a policy has: no policy makes a run find them.
 pub fn absent(plan: &Plan, workspace: &Path, parent: &[(String, String)]) -> Vec<AbsentProgram> {
-    let toolchains = toolchains::NAMES.map(str::to_owned);
+    let toolchains = toolchain::NAMES.map(str::to_owned);
     let Some(mut dirs) = program_dirs(&toolchains, &[], parent, workspace, None) else {
         return Vec::new();
     };

@@ -2,7 +2,7 @@
 //! keys of model services of any recipe. Checks the plan before anything is started.
 
 use super::environment;
-use super::grants;
+use super::grants::{self, VariableForm};
 use super::origin::Trust;
 use super::secrets::{Secrets, filled, withheld};
 use crate::base::model_name::is_played;
@@ -17,7 +17,7 @@ use crate::tools::words;
 use std::path::{Path, PathBuf};
 
 /// The ways to make a recipe trusted.
-pub const WAYS: &str =
+const WAYS: &str =
     "run it as git:REV:PATH from the base branch, from a file outside the repository, or with `--trust recipe`";
 
 /// System directories: their files are no secrets, and every command may read them.
@@ -64,30 +64,35 @@ impl Look<'_> {
         let pair = |pairs: &[(String, Spanned<String>)], key: &str| {
             pairs.iter().find(|(name, _)| name == key).map(|(_, text)| text.span)
         };
-        let mut texts: Vec<(String, &str, Option<Span>, bool)> = Vec::new();
+        let any = Some(VariableForm::Any);
+        let in_command = server.expands_command.then_some(VariableForm::Braced);
+        let mut texts: Vec<(String, &str, Option<Span>, Option<VariableForm>)> = Vec::new();
         for (key, text) in &server.headers {
             let span = at(&|spec| pair(&spec.headers, key));
-            texts.push((format!("the header `{key}`"), text, span, true));
+            texts.push((format!("the header `{key}`"), text, span, any));
         }
         for (key, text) in &server.env {
             let span = at(&|spec| pair(&spec.env, key));
-            texts.push((format!("the variable `{key}`"), text, span, true));
+            texts.push((format!("the variable `{key}`"), text, span, any));
         }
         if let Some(url) = &server.url {
             let span = at(&|spec| spec.url.as_ref().map(|text| text.span));
-            texts.push(("the URL".to_owned(), url, span, true));
+            texts.push(("the URL".to_owned(), url, span, any));
         }
         for (index, arg) in server.args.iter().enumerate() {
             let span = at(&|spec| spec.args.get(index).map(|text| text.span));
-            texts.push(("an argument".to_owned(), arg, span, false));
+            texts.push(("an argument".to_owned(), arg, span, in_command));
+        }
+        if let Some(command) = server.command.as_ref().filter(|_| server.expands_command) {
+            texts.push(("the command".to_owned(), command, imported, in_command));
         }
         let oauth = at(&|spec| spec.oauth.as_ref().map(|oauth| oauth.span));
         if let Some(of) = &server.oauth {
             let secret = of.client_secret.iter().chain(&of.private_key).chain([&of.client_id]);
-            texts.extend(secret.map(|text| ("`oauth`".to_owned(), text.as_str(), oauth, true)));
+            texts.extend(secret.map(|text| ("`oauth`".to_owned(), text.as_str(), oauth, any)));
         }
-        for (what, text, span, expands) in texts {
-            self.text(&format!("{what} of the server `{name}`"), text, (span, expands), found);
+        for (what, text, span, form) in texts {
+            self.text(&format!("{what} of the server `{name}`"), text, (span, form), found);
         }
         if self.trust.trusted {
             return;
@@ -114,8 +119,13 @@ impl Look<'_> {
         }
         for (index, (word, span)) in words.into_iter().enumerate() {
             let command = index == 0 && server.command.is_some();
-            if let Some(what) = self.leads_out(word, command) {
-                self.place(span, &format!("{what} of the server `{name}`"), found);
+            let full = match in_command {
+                Some(form) => filled(word, form, self.secrets).0,
+                None => word.clone(),
+            };
+            if let Some(what) = self.leads_out(&full, command) {
+                // Shows the word as written, because expanded variables may be secret.
+                self.place(span, &format!("{what} `{word}` of the server `{name}`"), found);
             }
         }
         if let Some(dir) = &server.cwd
@@ -126,10 +136,16 @@ impl Look<'_> {
         }
     }
 
-    fn text(&self, what: &str, text: &str, (span, expands): (Option<Span>, bool), found: &mut Vec<Diagnostic>) {
-        let (full, names) = match expands {
-            true => filled(text, self.secrets),
-            false => (text.to_owned(), Vec::new()),
+    fn text(
+        &self,
+        what: &str,
+        text: &str,
+        (span, form): (Option<Span>, Option<VariableForm>),
+        found: &mut Vec<Diagnostic>,
+    ) {
+        let (full, names) = match form {
+            Some(form) => filled(text, form, self.secrets),
+            None => (text.to_owned(), Vec::new()),
         };
         if let Some(why) = withheld(&full, &names, true, self.secrets) {
             let message = format!("{what}: {why}; such a key is only for this program and is sent nowhere else");
@@ -144,7 +160,7 @@ impl Look<'_> {
     }
 
     fn host(&self, name: &str, url: &str, span: Option<Span>, found: &mut Vec<Diagnostic>) {
-        let (full, _) = filled(url, self.secrets);
+        let (full, _) = filled(url, VariableForm::Any, self.secrets);
         let Err(why) = hosts::judge(&full, &self.policies.network()) else {
             return;
         };
@@ -188,14 +204,15 @@ impl Look<'_> {
         for (text, span) in [&discovery.command, &discovery.call].into_iter().zip(spans) {
             for (index, word) in words::words(text).unwrap_or_default().iter().enumerate() {
                 if let Some(what) = self.leads_out(word, index == 0) {
-                    self.place(span, &format!("{what} of the discovery"), found);
+                    self.place(span, &format!("{what} `{word}` of the discovery"), found);
                 }
             }
         }
     }
 
-    /// The part of a command line that is outside the workspace, the system directories and the policy's toolchains.
-    fn leads_out(&self, word: &str, is_command: bool) -> Option<String> {
+    /// Whether a word of a command line is outside the workspace, the system directories and the policy's toolchains: then
+    /// what it is there.
+    fn leads_out(&self, word: &str, is_command: bool) -> Option<&'static str> {
         let path = self.secrets.variable("PATH").unwrap_or_default();
         let full = match is_command {
             true => grants::program(word, &path),
@@ -214,7 +231,7 @@ impl Look<'_> {
             && !bare.readable.iter().any(|dir| Path::new(&full).starts_with(dir))
             && !inside(Path::new(&full), self.workspace)
             && Path::new(&full).exists();
-        (bare.readable.len() > before || absolute || (relative && is_command)).then(|| format!("{what} `{word}`"))
+        (bare.readable.len() > before || absolute || (relative && is_command)).then_some(what)
     }
 
     /// Directories that the policy's toolchains let commands read.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Base URL of a SearXNG server with the JSON format enabled.
-pub const SEARXNG: &str = "OVERNIGHT_SEARXNG_URL";
+const SEARXNG: &str = "OVERNIGHT_SEARXNG_URL";
 /// A shell command that reads the query from stdin and prints the results.
 pub const COMMAND: &str = "OVERNIGHT_SEARCH_COMMAND";
 

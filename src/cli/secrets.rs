@@ -1,6 +1,6 @@
 //! Decides which environment variables a recipe may pass to servers, and which become secrets by that.
 
-use super::grants;
+use super::grants::{self, VariableForm};
 use crate::base::secret::{Redactor, is_model_key, is_secret_name, is_setting};
 use crate::recipe::Plan;
 use crate::recipe::plan::McpServer;
@@ -107,27 +107,27 @@ impl Secrets {
 ///
 /// # Errors
 /// A variable is not set or may not be used; a message fragment for people.
-pub fn expanded(text: &str, trusted: bool, secrets: &Secrets) -> Result<String, String> {
-    let (full, names) = filled(text, secrets);
+pub fn expanded(text: &str, form: VariableForm, trusted: bool, secrets: &Secrets) -> Result<String, String> {
+    let (full, names) = filled(text, form, secrets);
     if let Some(why) = withheld(&full, &names, trusted, secrets) {
         return Err(why);
     }
-    grants::expand(text, &|name| secrets.variable(name))
+    grants::expand(text, form, &|name| secrets.variable(name))
 }
 
 /// The text with variables expanded (unset ones as empty), and the names of the variables.
-pub fn filled(text: &str, secrets: &Secrets) -> (String, Vec<String>) {
+pub fn filled(text: &str, form: VariableForm, secrets: &Secrets) -> (String, Vec<String>) {
     let names = RefCell::new(Vec::new());
     let lookup = |name: &str| {
         names.borrow_mut().push(name.to_owned());
         Some(secrets.variable(name).unwrap_or_default())
     };
-    let full = grants::expand(text, &lookup).unwrap_or_default();
+    let full = grants::expand(text, form, &lookup).unwrap_or_default();
     (full, names.into_inner())
 }
 
-/// The variables that the servers of a plan get in `headers`, `oauth` and `env`, with their values: a server may repeat
-/// them in an answer, so they are redacted whatever their names.
+/// The variables that the servers of a plan get in `headers`, `oauth`, `env` and imported command lines, with their values:
+/// a server may repeat them in an answer, so they are redacted whatever their names.
 pub fn sent(plan: &Plan, secrets: &Secrets) -> Vec<(String, String)> {
     let servers = plan.tools.mcp_servers.values();
     servers.flat_map(|server| sent_to(server, secrets)).collect()
@@ -138,11 +138,15 @@ fn sent_to(server: &McpServer, secrets: &Secrets) -> Vec<(String, String)> {
         let proof = of.client_secret.iter().chain(&of.private_key);
         proof.chain([&of.client_id])
     });
-    let credentials = server.headers.values().chain(oauth).map(|text| (text, false));
-    let given = server.env.values().map(|text| (text, true));
+    let credentials = server.headers.values().chain(oauth);
+    let credentials = credentials.map(|text| (text, VariableForm::Any, false));
+    let given = server.env.values().map(|text| (text, VariableForm::Any, true));
+    let words = server.command.iter().chain(&server.args);
+    let words = words.filter(|_| server.expands_command);
+    let words = words.map(|text| (text, VariableForm::Braced, true));
     let mut found = Vec::new();
-    for (text, may_be_place) in credentials.chain(given) {
-        for name in filled(text, secrets).1 {
+    for (text, form, may_be_place) in credentials.chain(given).chain(words) {
+        for name in filled(text, form, secrets).1 {
             let Some(value) = secrets.variable(&name) else {
                 continue;
             };
@@ -191,6 +195,7 @@ mod tests {
             ("MODE", "production"),
             ("GITHUB_REPOSITORY", "octo/example-repo"),
             ("UNUSED", "never-expanded-1"),
+            ("ARG", "passed-on-0815"),
         ];
         let secrets = Secrets::of(vars.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec());
         let pairs = |all: &[(&str, &str)]| -> BTreeMap<String, String> {
@@ -205,12 +210,21 @@ mod tests {
                 ("C", "${MODE:-test}"),
                 ("D", "${NONE:-$SRVX}"),
             ]),
+            args: vec!["--key=${ARG}".to_owned(), "$UNUSED".to_owned()],
+            expands_command: true,
             ..McpServer::default()
         };
-        let mut found = sent_to(&server, &secrets);
-        found.sort();
-        found.dedup();
-        let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["INNER", "SRVX"]);
+        let names = |server: &McpServer| {
+            let mut names: Vec<String> = sent_to(server, &secrets).into_iter().map(|(name, _)| name).collect();
+            names.sort();
+            names.dedup();
+            names
+        };
+        assert_eq!(names(&server), ["ARG", "INNER", "SRVX"]);
+        let of_recipe = McpServer {
+            expands_command: false,
+            ..server
+        };
+        assert_eq!(names(&of_recipe), ["INNER", "SRVX"]);
     }
 }

@@ -38,6 +38,10 @@ pub struct Settings {
 }
 
 /// The settings from all files of a run, or every problem in them.
+///
+/// # Errors
+/// [`Refusal::Usage`] for a wrong command line; [`Refusal::Invalid`] with the problems of recipe, input and policies,
+/// or if the recipe expects a change and no policy is named; [`Refusal::Environment`] if a file cannot be read.
 pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusal> {
     one_stdin(args)?;
     let mut files = SourceFiles::default();
@@ -94,7 +98,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
             .unwrap_or_default();
         return Err(Refusal::Invalid(format!(
             "{name}:1:1: error[no-policy]: this recipe expects a change, but without --policy nothing may be written\n\
-             help: name who rules, as --policy FILE, --policy git:origin/main:ci/policy.yaml or --policy builtin:edit; the recipe's own policy only narrows"
+             help: name a policy: --policy FILE, --policy git:origin/main:ci/policy.yaml or --policy builtin:edit; the recipe's own policy only narrows"
         )));
     }
     plan.budget = plan.budget.lowered_by(&policies.limits());
@@ -172,7 +176,7 @@ fn answer_schema(path: &Path) -> Result<Value, Refusal> {
     let schema: Value = serde_json::from_str(&text).map_err(|error| {
         let (line, column) = (error.line(), error.column().max(1));
         Refusal::Invalid(format!(
-            "{name}:{line}:{column}: error[not-json]: {error}\nhelp: --output-schema takes a JSON Schema"
+            "{name}:{line}:{column}: error[not-json]: {error}\nhelp: --output-schema takes a JSON Schema, written in JSON; a recipe may have it in YAML: `response: {{ schema: … }}`"
         ))
     })?;
     recipe::check_schema(&schema).map_err(|why| {
@@ -287,6 +291,10 @@ impl Typed {
     }
 
     /// From the flags that `run` and `recipe show` share.
+    ///
+    /// # Errors
+    /// [`Refusal::Usage`] if `--params` has a parameter and not a file, or the input is not given rightly; otherwise as
+    /// for reading the files.
     pub fn from_flags(param: &[String], params: Option<&Path>, input: Option<&str>) -> Result<Self, Refusal> {
         let params_file = match params {
             // As goose spells a single parameter.
@@ -372,6 +380,10 @@ pub fn flags_budget(shared: &RunFlags) -> Budget {
 }
 
 /// Reads a recipe with all files that it names, and builds its plan.
+///
+/// # Errors
+/// [`Refusal::Usage`] for a wrong parameter or `--tools`; [`Refusal::Invalid`] with the problems of the recipe, its
+/// input and the files that it names; [`Refusal::Environment`] if one cannot be read.
 pub async fn recipe_plan(
     path: &Path,
     typed: &Typed,
@@ -456,6 +468,9 @@ pub async fn recipe_plan(
 }
 
 /// The policies of the command line, narrowed by the recipe's own.
+///
+/// # Errors
+/// [`Refusal::Invalid`] with the problems of the policies; otherwise as for [`policy_sources::policies`].
 pub async fn rulers(
     named: &[String],
     narrowing: Option<&OwnPolicy>,
@@ -475,7 +490,7 @@ pub async fn rulers(
 }
 
 /// The recipe's own policy.
-pub async fn own_rulers(
+async fn own_rulers(
     own: &OwnPolicy,
     workspace: &Path,
     files: &mut SourceFiles,

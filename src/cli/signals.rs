@@ -1,22 +1,26 @@
-//! Handles signals and the wall-clock limit: the first signal cancels what the command does, the second ends the
+//! Handles signals and the wall-clock limit: the first signal cancels what the command does, a later one ends the
 //! process. They are handled on a thread of their own, so that a blocked command cannot delay its own end.
 
 use super::out::bounded;
 use super::refusal::Refusal;
 use crate::base::exit;
 use crate::engine::deps::Interrupt;
+use crate::journal::pipe;
 use std::io;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// SIGXFSZ.
 const FILE_SIZE: i32 = 25;
+/// Signals that come this soon after the first one count as that one: `timeout` signals a process and then its group, a
+/// terminal signals the group, and launchers pass on what they get. Each of them reaches the process more than once.
+const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
-/// Starts watching for signals, in the background: the first one interrupts the run, the second ends the process. Must
-/// be called before a run makes anything that it has to remove.
+/// Starts watching for signals, in the background: the first one interrupts the run, a later one ends the process (see
+/// [`SAME_SIGNAL`]). Must be called before a run makes anything that it has to remove.
 ///
 /// # Errors
 /// The system refuses a handler.
@@ -36,7 +40,7 @@ pub fn watch() -> Result<Arc<Interrupt>, Refusal> {
 }
 
 /// Starts watching for signals, in the background, for a command without a run: the number of the first one is sent,
-/// the second ends the process.
+/// a later one ends the process (see [`SAME_SIGNAL`]).
 ///
 /// # Errors
 /// As for [`watch`].
@@ -63,8 +67,9 @@ pub fn all(sender: UnboundedSender<i32>) -> Result<(), Refusal> {
     each(move |number| sender.send(number).is_ok())
 }
 
-/// Calls `told` with the number of every signal that asks the process to end, until it returns false. A signal that
-/// whoever started the process ignores, as `nohup` does with SIGHUP, stays ignored.
+/// Calls `told` with the number of every signal that asks the process to end, until it returns false, but for those
+/// within [`SAME_SIGNAL`] after the first one. A signal that whoever started the process ignores, as `nohup` does with
+/// SIGHUP, stays ignored.
 fn each(mut told: impl FnMut(i32) -> bool + Send + 'static) -> Result<(), Refusal> {
     let wanted =
         |kind| signal(kind).map_err(|error| Refusal::Environment(format!("signals cannot be watched: {error}")));
@@ -83,13 +88,18 @@ fn each(mut told: impl FnMut(i32) -> bool + Send + 'static) -> Result<(), Refusa
     let file_size = wanted(SignalKind::from_raw(FILE_SIZE))?;
     runtime.spawn(async move {
         let _kept = file_size;
+        let mut first: Option<Instant> = None;
         loop {
             let number = tokio::select! {
                 _ = term.recv() => 15,
                 () = next(&mut int) => 2,
                 () = next(&mut hup) => 1,
             };
-            bounded::end_soon();
+            if first.is_some_and(|at| at.elapsed() < SAME_SIGNAL) {
+                continue;
+            }
+            first.get_or_insert_with(Instant::now);
+            pipe::end_soon();
             if !told(number) {
                 return;
             }
@@ -135,7 +145,7 @@ pub fn limit(interrupt: &Arc<Interrupt>, deadline: Instant) {
     let interrupt = Arc::clone(interrupt);
     let wait = async move {
         interrupt.watch_clock(deadline).await;
-        bounded::end_soon();
+        pipe::end_soon();
     };
     match runtime() {
         Ok(runtime) => drop(runtime.spawn(wait)),
@@ -146,7 +156,7 @@ pub fn limit(interrupt: &Arc<Interrupt>, deadline: Instant) {
 
 #[expect(
     clippy::exit,
-    reason = "a second signal must end the process at once; journals and logs are complete at any time"
+    reason = "a later signal must end the process at once; journals and logs are complete at any time"
 )]
 fn leave(signal: i32) {
     std::process::exit(i32::from(exit::of_signal(signal)));

@@ -3,7 +3,8 @@
 
 use super::bootstrap;
 use super::environment;
-use super::grants;
+use super::foresee;
+use super::grants::{self, VariableForm};
 use super::origin::{self, RecipeFile};
 use super::refusal::Refusal;
 use super::secrets::{self, Secrets};
@@ -58,6 +59,9 @@ pub struct Toolset {
 
 impl Toolset {
     /// The built-in tools alone, unfiltered: for a run that was interrupted before it began.
+    ///
+    /// # Errors
+    /// As for [`bootstrap::registry`].
     pub fn bare(searches: bool) -> Result<Self, Refusal> {
         Ok(Self {
             tools: bootstrap::registry(searches)?,
@@ -261,7 +265,17 @@ fn is_here(url: &str) -> bool {
 }
 
 fn expanded(text: &str, context: &ServerContext<'_>) -> Result<String, String> {
-    secrets::expanded(text, context.trusted, context.secrets)
+    secrets::expanded(text, VariableForm::Any, context.trusted, context.secrets)
+}
+
+/// A word of a server's command line. Variables in it are expanded only if the server was imported.
+fn word(text: &str, server: &McpServer, context: &ServerContext<'_>) -> Result<String, String> {
+    if !server.expands_command {
+        return Ok(text.to_owned());
+    }
+    // That directory is no variable of this program's own environment.
+    let text = beside_recipe(text, context.confinement);
+    secrets::expanded(&text, VariableForm::Braced, context.trusted, context.secrets)
 }
 
 /// A word of a server's or a discovery's command line, with the variable for the directory of the files beside the
@@ -269,9 +283,7 @@ fn expanded(text: &str, context: &ServerContext<'_>) -> Result<String, String> {
 fn beside_recipe(word: &str, confinement: &Confinement) -> String {
     let given = confinement.env.iter().find(|(name, _)| name == RECIPE_VARIABLE);
     match given {
-        Some((name, dir)) => word
-            .replace(&format!("${{{name}}}"), dir)
-            .replace(&format!("${name}"), dir),
+        Some((_, dir)) => foresee::with_recipe_dir(word, dir),
         None => word.to_owned(),
     }
 }
@@ -282,10 +294,12 @@ fn program(command: &str, server: &McpServer, context: &ServerContext<'_>) -> Re
         Some(dir) => context.workspace.join(dir),
     };
     let mut named = vec![grants::program(
-        command,
+        &word(command, server, context)?,
         &environment::variable("PATH").unwrap_or_default(),
     )];
-    named.extend(server.args.iter().cloned());
+    for text in &server.args {
+        named.push(word(text, server, context)?);
+    }
     let mut confinement = context.confinement.of_side(Side::Servers);
     confinement.network = match (confinement.level, server.network.is_empty()) {
         (SandboxLevel::None, _) => Network::Open,
@@ -352,6 +366,9 @@ pub struct Standalone {
 
 impl Standalone {
     /// The built-in tools.
+    ///
+    /// # Errors
+    /// As for [`bootstrap::registry`].
     pub fn builtin(searches: bool) -> Result<Self, Refusal> {
         Ok(Self {
             toolset: Toolset::bare(searches)?,

@@ -5,9 +5,9 @@ use crate::base::event::{Event, EventKind};
 use crate::base::ids::sha256_hex;
 use crate::base::outcome::Verdict;
 use crate::base::quote::shell_word;
-use crate::journal::{self, Journal, JournalError, artefacts, chain_key, deliveries, state};
+use crate::journal::{self, Journal, JournalError, artefacts, chain_key, deliveries, state_dir};
 use crate::report::export::{self, Beside, ReportFile};
-use crate::report::result::{self, Ending, JournalHead};
+use crate::report::result::{self, JournalHead, OutputFacts};
 use crate::report::summary::RunSummary;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ const RECORD: [&str; 6] = [
     "results",
     artefacts::PUT_BACK,
     STORE,
-    state::PLACE,
+    state_dir::PLACE,
 ];
 /// The run's own object store.
 const STORE: &str = "git";
@@ -65,7 +65,7 @@ pub fn run(home: &Path) -> Result<Verified, JournalError> {
 
 /// The command that renders the outputs again.
 fn made_again(home: &Path) -> String {
-    let dir = state::outputs_of(home).unwrap_or_else(|| home.to_owned());
+    let dir = state_dir::outputs_of(home).unwrap_or_else(|| home.to_owned());
     let name = shell_word(&dir.to_string_lossy());
     format!("`overnight report {name}` renders it again from the journal")
 }
@@ -87,7 +87,7 @@ fn beside(home: &Path, journal: &Journal) -> Vec<String> {
     }
     let name_in_home = |name: &str| name.to_owned();
     unknown_entries(home, &[&BESIDE[..], &RECORD].concat(), &name_in_home, &mut problems);
-    if let Some(out) = state::outputs_of(home) {
+    if let Some(out) = state_dir::outputs_of(home) {
         unknown_entries(
             &out,
             &BESIDE,
@@ -167,7 +167,10 @@ fn stored_result(home: &Path) -> Result<Option<String>, String> {
     Ok(Some(text))
 }
 
-/// Why the journal is neither the one that its result refers to nor a later state of it.
+/// Checks that the journal is the one that its result refers to, or a later state of it.
+///
+/// # Errors
+/// Why it is neither, or why `result.json` cannot be read.
 pub fn against_result(home: &Path, journal: &Journal) -> Result<(), String> {
     let Some(text) = stored_result(home)? else {
         return Ok(());
@@ -221,10 +224,10 @@ fn of_result(
     sealed(&value, &head, journal.keyed, problems)?;
     let digests = strings(stored.get("digests"));
     let whole = head.events == journal.events.len() as u64;
-    let goes_on = journal.run().and_then(state::head).is_some_and(|head| head.open);
+    let goes_on = journal.run().and_then(state_dir::head).is_some_and(|head| head.open);
     let broken_off = !is_finished(journal) && value["verdict"] == Verdict::Output.as_str();
     if whole && journal.torn && !goes_on && !broken_off {
-        problems.push("journal.jsonl has bytes behind its last event, where result.json says that it ends".to_owned());
+        problems.push("journal.jsonl has bytes after its last event, where result.json says that it ends".to_owned());
     }
     digested(home, &digests, whole, problems)?;
     if broken_off {
@@ -237,7 +240,7 @@ fn of_result(
         }
         return Ok(());
     }
-    let ending = Ending {
+    let ending = OutputFacts {
         exit_code: i32::from(super::exit::code(&sum.outcome)),
         artefacts: strings(stored.get("artefacts")),
         digests,
@@ -254,7 +257,7 @@ fn of_result(
     // A run that was moved has other directories than the result says, but the same one for all files.
     let others = ending.artefacts.iter().filter(|(name, _)| *name != "journal");
     let mut dirs: Vec<Option<&Path>> = others.map(|(_, path)| Path::new(path).parent()).collect();
-    if state::outputs_of(home).is_none() {
+    if state_dir::outputs_of(home).is_none() {
         dirs.extend(ending.artefacts.get("journal").map(|path| Path::new(path).parent()));
     }
     dirs.dedup();
@@ -301,7 +304,7 @@ fn digested(
     problems: &mut Vec<String>,
 ) -> Result<(), JournalError> {
     let mut places = vec![home.to_owned()];
-    places.extend(state::outputs_of(home));
+    places.extend(state_dir::outputs_of(home));
     let found = outputs::digests(home)?;
     for (name, digest) in digests {
         match found.get(name) {
@@ -333,7 +336,7 @@ fn digested(
 }
 
 /// Verifies the files that were rendered from the journal, if this version rendered them.
-fn rendered(home: &Path, sum: &RunSummary<'_>, ending: &Ending, problems: &mut Vec<String>) {
+fn rendered(home: &Path, sum: &RunSummary<'_>, ending: &OutputFacts, problems: &mut Vec<String>) {
     if sum.head.is_none_or(|head| head.version != env!("CARGO_PKG_VERSION")) {
         return;
     }
@@ -341,10 +344,10 @@ fn rendered(home: &Path, sum: &RunSummary<'_>, ending: &Ending, problems: &mut V
         return;
     };
     // Digests and journal head are added to the result after these files are rendered.
-    let ending = Ending {
+    let ending = OutputFacts {
         exit_code: ending.exit_code,
         artefacts: ending.artefacts.clone(),
-        ..Ending::default()
+        ..OutputFacts::default()
     };
     let beside = Beside {
         ending: &ending,

@@ -7,7 +7,7 @@ use crate::journal::Journal;
 use crate::recipe::Plan;
 use crate::recipe::plan::StepWork;
 use crate::report::markdown;
-use crate::report::result::{self, Ending};
+use crate::report::result::{self, OutputFacts};
 use crate::report::summary::RunSummary;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -64,7 +64,7 @@ impl Deliverable {
     ///
     /// # Errors
     /// A sentence that says what is wrong: the journal has no `run_started` event, or its plan cannot be read.
-    pub fn of(journal: &Journal, patch: Vec<u8>, ending: &Ending) -> Result<Self, String> {
+    pub fn of(journal: &Journal, patch: Vec<u8>, ending: &OutputFacts) -> Result<Self, String> {
         let sum = RunSummary::fold(&journal.events);
         let head = sum.head.ok_or("the journal has no `run_started` event")?;
         let plan: Plan = serde_json::from_value(head.plan.clone())

@@ -4,11 +4,11 @@
 use super::DeliverStop;
 use super::store::DeliveryStore;
 use crate::base::ids::is_object_id;
-use crate::process::own_git::{self, May, Scratch};
+use crate::process::own_git::{self, GitAccess, Scratch};
 use crate::process::unsandboxed::Printed;
 use crate::workspace::patch::Repository;
 
-async fn git(repository: &Repository, args: &[&str], may: May<'_>) -> Result<Printed, DeliverStop> {
+async fn git(repository: &Repository, args: &[&str], may: GitAccess<'_>) -> Result<Printed, DeliverStop> {
     let dir = repository.common_dir.to_string_lossy().into_owned();
     let mut all = vec!["--git-dir", &dir];
     all.extend(args);
@@ -29,7 +29,12 @@ fn line(printed: &Printed) -> Option<String> {
 /// [`DeliverStop::Environment`] when git fails.
 pub async fn branch(repository: &Repository, name: &str) -> Result<Option<String>, DeliverStop> {
     let name = format!("refs/heads/{name}^{{commit}}");
-    let found = git(repository, &["rev-parse", "--verify", "--quiet", &name], May::Read).await?;
+    let found = git(
+        repository,
+        &["rev-parse", "--verify", "--quiet", &name],
+        GitAccess::Read,
+    )
+    .await?;
     Ok(line(&found).filter(|id| is_object_id(id)))
 }
 
@@ -42,8 +47,13 @@ pub async fn head(repository: &Repository) -> Result<(Option<String>, Option<Str
         common_dir: repository.git_dir.clone(),
         ..repository.clone()
     };
-    let name = git(&here, &["symbolic-ref", "--quiet", "--short", "HEAD"], May::Read).await?;
-    let commit = git(&here, &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"], May::Read).await?;
+    let name = git(&here, &["symbolic-ref", "--quiet", "--short", "HEAD"], GitAccess::Read).await?;
+    let commit = git(
+        &here,
+        &["rev-parse", "--verify", "--quiet", "HEAD^{commit}"],
+        GitAccess::Read,
+    )
+    .await?;
     Ok((line(&name), line(&commit).filter(|id| is_object_id(id))))
 }
 
@@ -52,9 +62,13 @@ pub async fn head(repository: &Repository) -> Result<(Option<String>, Option<Str
 /// # Errors
 /// [`DeliverStop::Environment`] when git fails.
 pub async fn is_ancestor(repository: &Repository, one: &str, other: &str) -> Result<bool, DeliverStop> {
-    Ok(git(repository, &["merge-base", "--is-ancestor", one, other], May::Read)
-        .await?
-        .ok)
+    Ok(git(
+        repository,
+        &["merge-base", "--is-ancestor", one, other],
+        GitAccess::Read,
+    )
+    .await?
+    .ok)
 }
 
 /// The URL of a named remote from the repository's own configuration file; included files are not read.
@@ -65,7 +79,7 @@ pub async fn remote(repository: &Repository, name: &str) -> Result<Option<String
     let file = repository.common_dir.join("config").to_string_lossy().into_owned();
     let key = format!("remote.{name}.url");
     let args = ["config", "--file", &file, "--no-includes", "--get", &key];
-    Ok(line(&git(repository, &args, May::Read).await?))
+    Ok(line(&git(repository, &args, GitAccess::Read).await?))
 }
 
 /// Moves a branch to a commit of the store if it still points to the commit that was read. `false`: it was moved
@@ -83,7 +97,7 @@ pub async fn set_branch(
 ) -> Result<bool, DeliverStop> {
     let full = format!("refs/heads/{name}");
     let format = "--format=%(worktreepath)";
-    if let Some(tree) = line(&git(repository, &["for-each-ref", format, &full], May::Read).await?) {
+    if let Some(tree) = line(&git(repository, &["for-each-ref", format, &full], GitAccess::Read).await?) {
         return Err(DeliverStop::Conflict(format!(
             "the branch {name} is checked out in {tree}"
         )));
@@ -98,7 +112,7 @@ pub async fn set_branch(
     ));
     let places = [objects];
     let args = ["unpack-objects", "-q"];
-    let unpacked = own_git::git(&args, scratch.path(), &env, Some(&pack), May::Write(&places)).await;
+    let unpacked = own_git::git(&args, scratch.path(), &env, Some(&pack), GitAccess::Write(&places)).await;
     let unpacked = unpacked.map_err(DeliverStop::Environment)?;
     if !unpacked.ok {
         return Err(DeliverStop::Environment(format!(
@@ -116,7 +130,7 @@ pub async fn set_branch(
         commit,
         seen.unwrap_or(&zeros),
     ];
-    let moved = git(repository, &args, May::Write(&places)).await?;
+    let moved = git(repository, &args, GitAccess::Write(&places)).await?;
     if moved.ok {
         return Ok(true);
     }

@@ -153,6 +153,8 @@ pub enum DeliverFault {
     Environment,
     /// A file cannot be written: exit code 9.
     Output,
+    /// The last call of the batch has no result of the job: exit code 10.
+    Incomplete,
 }
 
 /// The outcome for one run: a line of the output.

@@ -6,14 +6,18 @@
 use super::deliverable::Deliverable;
 
 // The trailers of a delivery's commits, in their order.
+/// The id of the run.
 pub const RUN: &str = "Overnight-Run";
+/// The name of the recipe and the digest of its plan: `NAME sha256:HEX`.
 pub const RECIPE: &str = "Overnight-Recipe";
+/// The digest of one policy: `sha256:HEX`. One trailer for each.
 pub const POLICY: &str = "Overnight-Policy";
+/// The digest of the patch: `sha256:HEX`.
 pub const PATCH: &str = "Overnight-Patch";
 /// `git patch-id --stable` of the commit's change: independent of line numbers.
-pub const PATCH_ID: &str = "Overnight-Patch-Id";
+const PATCH_ID: &str = "Overnight-Patch-Id";
 /// The commit's own tree, so that an amended commit is recognised.
-pub const TREE: &str = "Overnight-Tree";
+const TREE: &str = "Overnight-Tree";
 
 /// The trailers of a delivery, one per line.
 pub fn trailers(of: &Deliverable, recipe: &str, patch_id: &str, tree: &str) -> String {

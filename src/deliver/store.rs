@@ -7,7 +7,7 @@ use super::ours::{BranchState, HeldPatch, RawCommit};
 use super::patience::Patience;
 use crate::base::ids::is_object_id;
 use crate::base::quote::first_names;
-use crate::process::own_git::{self, May, Scratch};
+use crate::process::own_git::{self, GitAccess, Scratch};
 use crate::process::unsandboxed::{GIT_TIME, Printed};
 use crate::process::user_git;
 use crate::workspace::patch::{Repository, changes, cr_lines};
@@ -153,7 +153,7 @@ impl<'a> DeliveryStore<'a> {
     /// Runs git on the store alone: it starts no program, opens no connection and writes nowhere else.
     async fn git(&self, args: &[&str], stdin: Option<&[u8]>) -> Result<Printed, DeliverStop> {
         let places = [self.scratch.path().to_owned()];
-        let done = own_git::git(args, self.scratch.path(), &self.env(), stdin, May::Write(&places)).await;
+        let done = own_git::git(args, self.scratch.path(), &self.env(), stdin, GitAccess::Write(&places)).await;
         done.map_err(DeliverStop::Environment)
     }
 
@@ -197,7 +197,7 @@ impl<'a> DeliveryStore<'a> {
         let silence = format!("http.lowSpeedTime={}", limit.as_secs().saturating_add(2));
         let args = [&["-c", "http.lowSpeedLimit=1", "-c", silence.as_str()][..], args].concat();
         let began = Instant::now();
-        let asked = user_git::git(&args, self.scratch.path(), &env, None, Some(May::Reach(&places)));
+        let asked = user_git::git(&args, self.scratch.path(), &env, None, Some(GitAccess::Reach(&places)));
         let Ok(done) = tokio::time::timeout(limit, asked).await else {
             self.patience.charge(began.elapsed(), true);
             return Err(RemoteError::Unreachable(format!(
@@ -534,7 +534,7 @@ impl<'a> DeliveryStore<'a> {
         let mut env = self.user.clone();
         env.extend(self.scratch.env());
         let args = ["config", "--type=bool", "--get", "commit.gpgSign"];
-        let printed = user_git::git(&args, self.scratch.path(), &env, None, Some(May::Read)).await;
+        let printed = user_git::git(&args, self.scratch.path(), &env, None, Some(GitAccess::Read)).await;
         printed.is_ok_and(|printed| printed.ok && printed.stdout.starts_with(b"true"))
     }
 
@@ -563,7 +563,7 @@ impl<'a> DeliveryStore<'a> {
         }
         let places = [self.scratch.path().to_owned()];
         // Signing needs agents and key files, and reads only the text of the commit.
-        let may = (!signed).then_some(May::Write(&places));
+        let may = (!signed).then_some(GitAccess::Write(&places));
         let done = user_git::git(&args, self.scratch.path(), &env, Some(message.as_bytes()), may).await;
         let printed = done.map_err(DeliverStop::Environment)?;
         let commit = String::from_utf8_lossy(&printed.stdout).trim().to_owned();

@@ -3,11 +3,12 @@
 //! A key counts as known once it was requested: [`Reader::finish`] reports all others. So request every key before
 //! calling it.
 
-use super::diagnostic::{Diagnostic, did_you_mean};
+use super::diagnostic::{Diagnostic, did_you_mean, list};
 use super::source::{Span, Spanned};
 use super::tree::{MapEntry, Scalar, Shape, YamlNode};
-use super::units;
+use super::{units, yaml};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// A reader of one map's keys.
 #[derive(Debug)]
@@ -195,9 +196,11 @@ impl<'a> Reader<'a> {
             Shape::List(items) => Some(items),
             _ => {
                 let problem = wrong_type(node, &ticked(key), "a list");
-                let form = LIST_FORMS.iter().find(|(name, _)| *name == key);
+                let form = LIST_FORMS
+                    .iter()
+                    .find(|(name, of, _)| *name == key && is_of(of, self.what));
                 problems.push(match form {
-                    Some((_, form)) => problem.help(format!("write a list: `{key}: {form}`")),
+                    Some((.., form)) => problem.help(format!("write a list: `{key}: {form}`")),
                     None => problem,
                 });
                 None
@@ -211,7 +214,11 @@ impl<'a> Reader<'a> {
         match &node.shape {
             Shape::Map(entries) => Some(entries),
             _ => {
-                problems.push(wrong_type(node, &ticked(key), "a map"));
+                let problem = wrong_type(node, &ticked(key), "a map");
+                problems.push(match MAP_FORMS.iter().find(|(name, _)| *name == key) {
+                    Some((_, form)) => problem.help(format!("write `{key}: {form}`")),
+                    None => problem,
+                });
                 None
             }
         }
@@ -239,8 +246,9 @@ impl<'a> Reader<'a> {
             if !self.asked.contains(&entry.key.as_str()) {
                 let message = format!("unknown key `{}` in {}", entry.key, self.what);
                 let mut problem = Diagnostic::error("unknown-key", entry.key_span, message);
-                problem.help = self
-                    .habit(&entry.key)
+                problem.help = yaml::spaced(&entry.key)
+                    .map(|meant| yaml::space_help(&meant))
+                    .or_else(|| self.habit(&entry.key))
                     .or_else(|| did_you_mean(&entry.key, self.asked.iter().copied()));
                 problems.push(problem);
             }
@@ -249,10 +257,11 @@ impl<'a> Reader<'a> {
 
     /// What to write for a key of another tool, where the key that does the same is known here and not yet given.
     fn habit(&self, key: &str) -> Option<String> {
-        let (_, ours, help) = HABITS
+        let (_, ours, of, help) = HABITS
             .iter()
-            .find(|(other, ours, _)| *other == key && self.asked.contains(ours))?;
-        let is_given = *ours != "run" && self.entries.iter().any(|entry| entry.key == *ours);
+            .find(|(other, ours, of, _)| *other == key && self.asked.contains(ours) && is_of(of, self.what))?;
+        // The entries of a list do not exclude another one.
+        let is_given = *ours != "run" && of.is_empty() && self.entries.iter().any(|entry| entry.key == *ours);
         (!is_given).then(|| (*help).to_owned())
     }
 
@@ -275,18 +284,71 @@ fn nothing_runs(span: Span, help: &str) -> Diagnostic {
     Diagnostic::error("out-of-range", span, "a limit of 0 allows nothing to run").help(help)
 }
 
-/// Keys of other workflow formats, each with the key of this format to use instead and what to write.
-const HABITS: [(&str, &str, &str); 6] = [
-    ("name", "id", "write `id`"),
-    ("if", "when", "write `when: EXPRESSION`"),
-    ("working-directory", "run", "begin the command with `cd DIR &&`"),
+/// Whether a row of a table is about a map that messages call `what`: `of` is empty, or this name.
+fn is_of(of: &str, what: &str) -> bool {
+    of.is_empty() || of == what
+}
+
+/// Keys of other formats, or at another place of this one, each with the key to use instead, what that is in if it has
+/// the entries of a list, and what to write.
+const HABITS: [(&str, &str, &str, &str); 22] = [
+    ("command", "run", "", "write `run: COMMAND`"),
+    ("retries", "retry", "", "write `retry: { max: 2 }`"),
+    ("time", "wall", "", "write `wall: 20m`"),
+    (
+        "params",
+        "parameters",
+        "",
+        "write `parameters: [{ name: NAME, type: string }]`",
+    ),
+    ("ask", "suspend", "", "write `suspend`"),
+    ("reason", "because", "", "write `because: TEXT`"),
+    ("url", "repo", "", "write `repo: URL`"),
+    ("branch", "ref", "", "write `ref: NAME`"),
+    ("dir", "path", "", "write `path: DIR`"),
+    ("cmd", "command", "", "write `command: COMMAND`"),
+    (
+        "prompt",
+        "steps",
+        "the recipe",
+        "write it in a step: `steps: [{ id: fix, prompt: … }]`",
+    ),
+    (
+        "allow",
+        "rules",
+        "the policy",
+        "write it in a rule: `rules: [{ allow: read_file }]`",
+    ),
+    (
+        "deny",
+        "rules",
+        "the policy",
+        "write it in a rule: `rules: [{ deny: read_file }]`",
+    ),
+    (
+        "suspend",
+        "rules",
+        "the policy",
+        "write it in a rule: `rules: [{ suspend: write_file }]`",
+    ),
+    ("repos", "targets", "the manifest", "write `targets: [{ repo: URL }]`"),
+    (
+        "jobs",
+        "targets",
+        "the manifest",
+        "it is a flag: `overnight batch MANIFEST --jobs N`",
+    ),
+    ("name", "id", "", "write `id`"),
+    ("if", "when", "", "write `when: EXPRESSION`"),
+    ("working-directory", "run", "", "begin the command with `cd DIR &&`"),
     (
         "env",
         "run",
+        "",
         "set the variable in the command, as in `NAME=value program`; a policy passes those of the environment: `env: { pass: [NAME] }`",
     ),
-    ("continue-on-error", "allow_failure", "write `allow_failure: true`"),
-    ("timeout-minutes", "timeout", "write `timeout: 10m`"),
+    ("continue-on-error", "allow_failure", "", "write `allow_failure: true`"),
+    ("timeout-minutes", "timeout", "", "write `timeout: 10m`"),
 ];
 
 fn ticked(key: &str) -> String {
@@ -320,17 +382,26 @@ pub fn wrong_type(node: &YamlNode, what: &str, expected: &str) -> Diagnostic {
     Diagnostic::error("wrong-type", span, message).help(format!("write {expected}"))
 }
 
-/// How lists are written, by their keys; only keys that no format of another program has.
-const LIST_FORMS: [(&str, &str); 5] = [
-    ("context", "[AGENTS.md]"),
-    ("steps", "[{ id: fix, prompt: … }]"),
-    ("rules", "[{ allow: read_file }]"),
-    ("targets", "[{ path: ../a }]"),
-    ("replies", "[{ text: done }]"),
+/// How lists are written, by their keys, and what they are in; empty if the key means the same everywhere.
+const LIST_FORMS: [(&str, &str, &str); 7] = [
+    ("context", "", "[AGENTS.md]"),
+    ("steps", "", "[{ id: fix, prompt: … }]"),
+    ("rules", "", "[{ allow: read_file }]"),
+    ("targets", "", "[{ path: ../a }]"),
+    ("replies", "", "[{ text: done }]"),
+    ("checks", "this step", "[{ run: ./run-tests }]"),
+    ("parameters", "the recipe", "[{ name: NAME, type: string }]"),
+];
+
+/// How maps with keys of the user's own are written, by the keys that they are under.
+const MAP_FORMS: [(&str, &str); 2] = [
+    ("calls", "{ run_shell_command: 40 }"),
+    ("mcp_servers", "{ docs: { command: docs-server } }"),
 ];
 
 /// How maps are written that people often write as something else, by what messages call them.
-const FORMS: [(&str, &str); 19] = [
+const FORMS: [(&str, &str); 20] = [
+    ("`changed`", "`changed: { only: [src/**] }`"),
     ("the recipe", "`version: 1`, `name: NAME` and `steps: […]`, a line each"),
     ("the policy", "`version: 1` and `rules: […]`, a line each"),
     (
@@ -359,11 +430,49 @@ const FORMS: [(&str, &str); 19] = [
 ];
 
 /// The problem of a value that must be a map of keys. `what` comes first in the message.
-pub fn no_map(node: &YamlNode, what: &str) -> Diagnostic {
+fn no_map(node: &YamlNode, what: &str) -> Diagnostic {
     let problem = wrong_type(node, what, "a map of keys");
+    if let Some(meant) = plain(node).and_then(yaml::spaced) {
+        return problem.help(yaml::space_help(&meant));
+    }
     match FORMS.iter().find(|(name, _)| *name == what) {
         Some((_, form)) => problem.help(format!("write {form}")),
         None => problem,
+    }
+}
+
+/// Reports keys without a value, in maps within maps and lists too. A reader takes such a key for absent: a check or a limit
+/// that was meant would silently be none. `free`: keys whose values are the user's own, such as a JSON Schema. A value that
+/// another problem is about is not reported again.
+pub fn refuse_empty(node: &YamlNode, free: &[&str], problems: &mut Problems) {
+    let told: BTreeSet<Span> = problems.iter().filter_map(|problem| problem.span).collect();
+    empty_keys(node, free, &mut |entry: &MapEntry| {
+        if !told.contains(&entry.key_span) && !told.contains(&entry.value.span) {
+            let message = format!("`{}` has no value", entry.key);
+            let problem = Diagnostic::error("empty-value", entry.key_span, message);
+            problems.push(problem.help("write a value, or leave the key out"));
+        }
+    });
+}
+
+fn empty_keys(node: &YamlNode, free: &[&str], report: &mut dyn FnMut(&MapEntry)) {
+    match &node.shape {
+        Shape::Scalar(_) => {}
+        Shape::List(items) => {
+            for item in items {
+                empty_keys(item, free, report);
+            }
+        }
+        Shape::Map(entries) => {
+            for entry in entries {
+                if entry.value.is_null() {
+                    report(entry);
+                }
+                if !free.contains(&entry.key.as_str()) {
+                    empty_keys(&entry.value, free, report);
+                }
+            }
+        }
     }
 }
 
@@ -372,7 +481,13 @@ pub fn text(node: &YamlNode, key: &str, problems: &mut Problems) -> Option<Spann
     match scalar(node) {
         Some(scalar) if !scalar.is_null() => Some(at(node, scalar.text.clone())),
         _ => {
-            problems.push(wrong_type(node, &ticked(key), "a string"));
+            let problem = wrong_type(node, &ticked(key), "a string");
+            problems.push(match (&node.shape, key) {
+                (Shape::List(_), "policy") => {
+                    problem.help("write one policy, as in `policy: FILE`; a policy joins several with `extends`")
+                }
+                _ => problem,
+            });
             None
         }
     }
@@ -398,12 +513,24 @@ pub fn choice<T: Copy>(
     words: &[(&'static str, T)],
     problems: &mut Problems,
 ) -> Option<Spanned<T>> {
+    if scalar(node).is_none_or(Scalar::is_null) {
+        let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+        problems.push(wrong_type(node, &ticked(key), &format!("one of {}", list(&names))));
+        return None;
+    }
     let word = text(node, key, problems)?;
     let found = words.iter().find(|(name, _)| *name == word.value);
     if found.is_none() {
         let message = format!("`{key}` cannot be `{}`", word.value);
         let mut problem = Diagnostic::error("unknown-word", node.span, message);
-        problem.help = did_you_mean(&word.value, words.iter().map(|(name, _)| *name));
+        // A beginning such as `str` or `int` is too short for `did_you_mean`.
+        let begun = words
+            .iter()
+            .find(|(name, _)| word.value.len() > 2 && name.starts_with(&word.value));
+        problem.help = match begun {
+            Some((name, _)) => Some(format!("did you mean `{name}`?")),
+            None => did_you_mean(&word.value, words.iter().map(|(name, _)| *name)),
+        };
         problems.push(problem);
     }
     found.map(|(_, value)| at(node, *value))

@@ -10,7 +10,9 @@ pub struct SourceId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     pub file: SourceId,
+    /// Byte offset of its beginning.
     pub start: usize,
+    /// Byte offset of its end, exclusive.
     pub end: usize,
 }
 

@@ -18,7 +18,7 @@ const MAX_NODES: usize = 100_000;
 
 /// What could be read of a file.
 #[derive(Debug)]
-pub struct Reading {
+pub struct ParsedYaml {
     /// The tree; null for an empty file. If the file is [`cut`](Self::cut), only the part that could be read.
     pub root: YamlNode,
     /// Every independent problem: all duplicate keys, anchors and tags; the first syntax error.
@@ -40,7 +40,7 @@ pub fn parse(files: &SourceFiles, file: SourceId) -> Result<YamlNode, Vec<Diagno
 }
 
 /// As much of the tree of a file as can be read, and its problems.
-pub fn read(files: &SourceFiles, file: SourceId) -> Reading {
+pub fn read(files: &SourceFiles, file: SourceId) -> ParsedYaml {
     let text = files.text(file);
     let start = Span { file, start: 0, end: 0 };
     let nothing = YamlNode {
@@ -52,7 +52,7 @@ pub fn read(files: &SourceFiles, file: SourceId) -> Reading {
     };
     if text.len() > MAX_BYTES {
         let problem = Diagnostic::error("file-too-large", start, format!("the file has {} bytes", text.len()));
-        return Reading {
+        return ParsedYaml {
             root: nothing,
             problems: vec![problem.help(format!("at most {MAX_BYTES} bytes are read"))],
             cut: true,
@@ -77,7 +77,7 @@ pub fn read(files: &SourceFiles, file: SourceId) -> Reading {
             end: text.len(),
         });
     }
-    Reading {
+    ParsedYaml {
         root: builder.root.unwrap_or(nothing),
         problems: builder.problems,
         cut: !whole,
@@ -108,19 +108,126 @@ fn line_at(text: &str, at: usize) -> &str {
         .unwrap_or_default()
 }
 
-/// What to do about a syntax error, by the parser's message and the line where it was found.
-fn syntax_help(message: &str, line: &str) -> &'static str {
-    if line.contains('\u{a0}') {
-        "the line has a no-break space (U+00A0): write a plain one"
-    } else if message.contains("tab") && line.trim_start_matches(' ').starts_with('\t') {
-        "indent with spaces, not with tabs"
-    } else if line.contains("{{") {
-        TEMPLATE_HELP
-    } else if message.contains("mapping values are not allowed") {
-        "quote a text that contains `: `, or write it on the lines below a `|`"
-    } else {
-        "check the indentation, quotes and brackets here and just before"
+/// Keys that begin a line in the files of this program.
+const FIRST_KEYS: [&str; 24] = [
+    "version",
+    "name",
+    "description",
+    "steps",
+    "id",
+    "prompt",
+    "run",
+    "when",
+    "checks",
+    "model",
+    "policy",
+    "expect",
+    "rules",
+    "allow",
+    "deny",
+    "suspend",
+    "paths",
+    "commands",
+    "extends",
+    "recipe",
+    "targets",
+    "repo",
+    "text",
+    "cases",
+];
+
+/// The beginning of a text as it was meant, if it is a key and a value without a space between: `id: a` of `id:a`.
+pub(super) fn spaced(text: &str) -> Option<String> {
+    let word = text.split_whitespace().next()?;
+    let (key, value) = word.split_once(':')?;
+    let is_meant = FIRST_KEYS.contains(&key) && !value.is_empty() && !value.starts_with(':');
+    is_meant.then(|| format!("{key}: {value}"))
+}
+
+/// What to write for [`spaced`].
+pub(super) fn space_help(meant: &str) -> String {
+    format!("write a space after the colon: `{meant}`")
+}
+
+/// What a line says after its indentation and the dashes of lists.
+fn item(line: &str) -> &str {
+    line.trim_start_matches([' ', '-'])
+}
+
+/// The last line before this byte's line that is not blank, with its place.
+fn line_before(text: &str, at: usize) -> Option<(usize, &str)> {
+    let end = text.get(..at)?.rfind('\n')?;
+    let above = text.get(..end)?.trim_end();
+    let start = above.rfind('\n').map_or(0, |end| end + 1);
+    above.get(start..).map(|line| (start, line))
+}
+
+/// Whether a line ends with the sign of a text on the lines below it.
+fn begins_block(line: &str) -> bool {
+    let sign = line.trim_end().rsplit(' ').next().unwrap_or_default();
+    matches!(sign, "|" | "|-" | "|+" | ">" | ">-" | ">+")
+}
+
+/// The place of the double quote above that was not closed: the last one in the nearest line with an odd number of them.
+fn open_quote(text: &str, at: usize) -> Option<usize> {
+    let mut at = at;
+    loop {
+        let (start, line) = line_before(text, at)?;
+        if line.matches('"').count() % 2 == 1 {
+            return line.rfind('"').map(|column| start + column);
+        }
+        at = start;
     }
+}
+
+/// Where a syntax error is and what to do about it, by the parser's message and the place where it was found.
+fn syntax_help(message: &str, text: &str, at: usize) -> (usize, String) {
+    let line = line_at(text, at);
+    let here = |help: &str| (at, help.to_owned());
+    let above = line_before(text, at);
+    if line.contains('\u{a0}') {
+        return here("the line has a no-break space (U+00A0): write a plain one");
+    }
+    if message.contains("tab") && line.trim_start_matches(' ').starts_with('\t') {
+        return here("indent with spaces, not with tabs");
+    }
+    if message.contains("mapping values are not allowed") {
+        // A key without its space is read as the first line of a text.
+        let joined = above.and_then(|(start, line)| Some((start + line.len() - item(line).len(), spaced(item(line))?)));
+        return match joined {
+            Some((place, meant)) => (place, space_help(&meant)),
+            None => here("quote a text that contains `: `, or write it on the lines below a `|`"),
+        };
+    }
+    if message.contains("simple key expected") {
+        if let Some(meant) = spaced(item(line)) {
+            return (at, space_help(&meant));
+        }
+        if above.is_some_and(|(_, line)| begins_block(line)) {
+            return here("indent the text below `|` or `>` more than its key");
+        }
+    }
+    if message.contains("unexpected character") {
+        let begins = text.get(at..).and_then(|rest| rest.chars().next());
+        if let Some(sign) = begins.filter(|sign| "@`%".contains(*sign)) {
+            return (at, format!("quote a text that begins with `{sign}`"));
+        }
+    }
+    if message.contains("after single-quoted") {
+        return here("write `''` for a quote inside single quotes, or put the whole text in double quotes");
+    }
+    if message.contains("after double-quoted") {
+        return here("write `\\\"` for a quote inside double quotes, or put the whole text in single quotes");
+    }
+    if message.contains("multiline quoted scalar")
+        && let Some(place) = open_quote(text, at)
+    {
+        return (place, "close this quote".to_owned());
+    }
+    if line.contains("{{") {
+        return here(TEMPLATE_HELP);
+    }
+    here("check the indentation, quotes and brackets here and just before")
 }
 
 /// A list or map that is still open.
@@ -233,14 +340,14 @@ impl Builder<'_> {
     }
 
     fn syntax(&mut self, error: &serde_saphyr::granit_parser::ScanError) {
-        let at = error.marker().byte_offset().unwrap_or(0);
+        let found = error.marker().byte_offset().unwrap_or(0);
+        let (at, help) = syntax_help(&error.info(), self.text, found);
         let span = Span {
             file: self.file,
             start: at,
             end: at,
         };
         let problem = Diagnostic::error("yaml-syntax", span, error.info());
-        let help = syntax_help(&error.info(), line_at(self.text, at));
         self.problems.push(problem.help(help));
     }
 

@@ -26,6 +26,10 @@ use std::time::{Duration, SystemTime};
 const MOST_FLUSH: Duration = Duration::from_secs(10);
 
 /// Takes a snapshot, checks the changes against the policy, and records the patch of those that are allowed.
+///
+/// # Errors
+/// [`RunError::Environment`] if the tree cannot be read or there is no baseline; [`RunError::Ended`] if the patch would
+/// contain a change that must stay out of it; [`RunError::Journal`].
 pub async fn measure(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preconditions) -> Result<(), RunError> {
     preconditions.prepare_for_effects(ledger).await?;
     let Some(baseline) = &preconditions.baseline else {
@@ -151,6 +155,10 @@ async fn flush(deps: &Deps) -> bool {
 }
 
 /// Restores the files whose changes are not allowed, then verifies that they are restored.
+///
+/// # Errors
+/// [`RunError::Environment`] if the tree cannot be read afterwards; [`RunError::Journal`]. A file that cannot be
+/// restored is recorded, and that is no error.
 pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
     if let Some(confinement) = deps.scope.confinement.get() {
         // Restoring may bring files back that commands must not read.
@@ -185,6 +193,10 @@ pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> 
 /// Restores what has changed in the tree while the command of a check ran, so that the next check and the verdict see the
 /// tree that is delivered. What goes is saved before. Nothing else of the run may have run since the last measurement.
 /// `begun`: when the command was started, or shortly before.
+///
+/// # Errors
+/// [`RunError::Environment`] if the tree cannot be read; [`RunError::Ended`] with `not_put_back` if what changed could
+/// not be saved or put back.
 pub async fn undo_check(
     deps: &Deps,
     state: &RunState,
@@ -225,6 +237,9 @@ pub async fn undo_check(
 
 /// At the end of the run: restores what is not allowed and takes the final patch. `wrote`: something that the record
 /// does not show may have written to the tree.
+///
+/// # Errors
+/// As for [`put_back`] and [`measure`].
 pub async fn settle(
     deps: &Deps,
     ledger: &mut Ledger,
@@ -293,6 +308,9 @@ async fn left_behind(
 
 /// Warns at the end about what the patch leaves out: what checks changed, and files that the run edited although git
 /// ignores them.
+///
+/// # Errors
+/// [`JournalError`] if a warning cannot be recorded.
 pub async fn warn_left_out_of_patch(
     deps: &Deps,
     ledger: &mut Ledger,

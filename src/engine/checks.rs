@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Bytes of a command's output that are recorded (head and tail).
-pub const OUTPUT_BYTES: usize = 16 * 1024;
+const OUTPUT_BYTES: usize = 16 * 1024;
 /// Bytes of the standard output of a step's command that are recorded where a check reads it as an answer.
-pub const ANSWER_BYTES: usize = 1 << 20;
+const ANSWER_BYTES: usize = 1 << 20;
 /// Upper limit in bytes for a file that a `file` check reads.
 const FILE_BYTES: u64 = 8 << 20;
 
@@ -45,6 +45,11 @@ pub struct AuthorCommand<'a> {
 
 /// Runs a command of the author. No policy rule applies; the sandbox confines it. All `run` steps share one home; each
 /// check gets a copy of it. A command of several lines stops at the first line that fails.
+///
+/// # Errors
+/// [`RunError::Environment`] if the sandbox is not ready, its private copy cannot be made or removed, or the command
+/// cannot be started; [`RunError::Ended`] if the run was interrupted while the copy was made. A command that fails is
+/// no error.
 pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) -> Result<Finished, RunError> {
     let text = what.text;
     let program = match text.trim().contains('\n') {
@@ -125,7 +130,7 @@ fn without_program(name: &str, what: String, verdict: Result<String, String>, of
 
 fn fits(answer: &str, schema: &serde_json::Value) -> Result<String, String> {
     match response::judge(answer, schema) {
-        Ok(_) => Ok("it does".to_owned()),
+        Ok(_) => Ok("the answer matches its schema".to_owned()),
         Err(errors) => Err(errors.join("; ")),
     }
 }
@@ -133,11 +138,9 @@ fn fits(answer: &str, schema: &serde_json::Value) -> Result<String, String> {
 /// The result of a check by a command that has finished.
 pub fn of_command(name: &str, text: &str, finished: &Finished) -> CheckResult {
     let exit = &finished.exit;
-    let mut message = match (exit.timed_out, exit.code, exit.signal) {
-        (true, ..) => "ran out of time".to_owned(),
-        (false, Some(code), _) => format!("exit code {code}"),
-        (false, None, Some(signal)) => format!("ended by signal {signal}"),
-        (false, None, None) => "did not end by itself".to_owned(),
+    let mut message = match exit.timed_out {
+        true => "ran out of time".to_owned(),
+        false => exit.ending(),
     };
     if !finished.undone.is_empty() {
         message.push_str(&format!("; changed {}", described(&finished.undone)));
@@ -227,11 +230,36 @@ fn globs(patterns: &[String]) -> Result<GlobSet, String> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
         // `{.,}name` means the name with and without a dot, as in a policy and in a shell.
-        crate::base::glob::check(pattern)?;
-        let glob = GlobBuilder::new(pattern).empty_alternates(true).build();
+        let meant = crate::base::glob::of_changed(pattern).map_err(|why| format!("`{pattern}`: {why}"))?;
+        let glob = GlobBuilder::new(&meant).empty_alternates(true).build();
         set.add(glob.map_err(|error| error.to_string())?);
     }
     set.build().map_err(|error| error.to_string())
+}
+
+/// The pattern that forbids a changed path: one that matches it or a directory that it is in, as in a policy.
+fn forbidding<'a>(never: &GlobSet, patterns: &'a [String], path: &str) -> Option<&'a str> {
+    let above = path
+        .match_indices('/')
+        .flat_map(|(at, _)| [path.get(..at), path.get(..=at)])
+        .flatten();
+    let found = std::iter::once(path)
+        .chain(above)
+        .find_map(|place| never.matches(place).first().copied());
+    found.and_then(|at| patterns.get(at)).map(String::as_str)
+}
+
+/// What `only` says of a path that it does not list.
+fn not_listed(path: &str, patterns: &[String]) -> String {
+    let is_dir = |pattern: &&String| {
+        let rest = path.strip_prefix(pattern.trim_start_matches("./"));
+        rest.is_some_and(|rest| rest.starts_with('/'))
+    };
+    let hint = match patterns.iter().find(is_dir) {
+        Some(dir) => format!(" (`{dir}` is one path: write `{dir}/**`)"),
+        None => String::new(),
+    };
+    format!("{path} was changed, and `only` does not list it{hint}")
 }
 
 fn changed(bounds: &ChangeLimits, patch: Option<&PatchTaken>) -> Result<String, String> {
@@ -247,15 +275,14 @@ fn changed(bounds: &ChangeLimits, patch: Option<&PatchTaken>) -> Result<String, 
         problems.extend(
             paths()
                 .filter(|path| !only.is_match(path))
-                .map(|path| format!("{path} was changed")),
+                .map(|path| not_listed(path, &bounds.only)),
         );
     }
     let never = globs(&bounds.never)?;
-    problems.extend(
-        paths()
-            .filter(|path| never.is_match(path))
-            .map(|path| format!("{path} was changed")),
-    );
+    problems.extend(paths().filter_map(|path| {
+        let pattern = forbidding(&never, &bounds.never, path)?;
+        Some(format!("{path} was changed, which `never` ({pattern}) forbids"))
+    }));
     let count = files.len() as u64;
     if let Some(most) = bounds.max_files.filter(|most| count > *most) {
         problems.push(format!("{} changed, allowed: {most}", counted(count, "file")));
@@ -301,6 +328,7 @@ fn file(path: &str, contains: Option<&str>, workspace: &Workspace) -> Result<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::call::ExitInfo;
     use crate::base::event::FileChange;
 
     fn patch(files: &[(&str, Option<&str>, u64)]) -> PatchTaken {
@@ -320,6 +348,27 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_command_says_how_it_ended() {
+        let told = |code, signal, timed_out| {
+            let exit = ExitInfo {
+                code,
+                signal,
+                timed_out,
+                ..ExitInfo::default()
+            };
+            let finished = Finished {
+                exit,
+                ..Finished::default()
+            };
+            of_command("tests", "make test", &finished).message
+        };
+        assert_eq!(told(Some(2), None, false), "exit code 2");
+        assert_eq!(told(None, Some(9), false), "signal 9");
+        assert_eq!(told(None, None, false), "no exit code");
+        assert_eq!(told(None, Some(15), true), "ran out of time");
+    }
+
+    #[test]
     fn bounds_hold_for_both_names_of_a_rename() {
         let bounds = ChangeLimits {
             only: vec!["src/**".to_owned()],
@@ -327,7 +376,43 @@ mod tests {
         };
         assert!(changed(&bounds, Some(&patch(&[("src/a.rs", None, 1)]))).is_ok());
         let moved = changed(&bounds, Some(&patch(&[("src/a.rs", Some("lib/a.rs"), 1)])));
-        assert_eq!(moved, Err("lib/a.rs was changed".to_owned()));
+        assert_eq!(
+            moved,
+            Err("lib/a.rs was changed, and `only` does not list it".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_directory_is_closed_however_it_is_written() {
+        let told = |bounds: &ChangeLimits| changed(bounds, Some(&patch(&[("secret/x/a", None, 1)])));
+        for pattern in ["secret", "secret/", "./secret/**", "secret/**", "*/x", "{secret/,b}"] {
+            let bounds = ChangeLimits {
+                never: vec!["b".to_owned(), pattern.to_owned()],
+                ..ChangeLimits::default()
+            };
+            let why = format!("secret/x/a was changed, which `never` ({pattern}) forbids");
+            assert_eq!(told(&bounds), Err(why));
+        }
+        for pattern in ["/secret/**", "secret\\**", "../secret", "~/a"] {
+            let never = ChangeLimits {
+                never: vec![pattern.to_owned()],
+                ..ChangeLimits::default()
+            };
+            assert!(told(&never).is_err(), "{pattern}");
+        }
+        for (pattern, hint) in [
+            ("secret/", None),
+            ("./secret/**", None),
+            ("secret", Some(" (`secret` is one path: write `secret/**`)")),
+            ("src/**", Some("")),
+        ] {
+            let only = ChangeLimits {
+                only: vec![pattern.to_owned()],
+                ..ChangeLimits::default()
+            };
+            let why = hint.map(|hint| format!("secret/x/a was changed, and `only` does not list it{hint}"));
+            assert_eq!(told(&only).err(), why, "{pattern}");
+        }
     }
 
     #[test]
@@ -372,7 +457,7 @@ mod tests {
         };
         for path in ["rc.json", "a/.rc.json", "test.js", "a/b.test.js"] {
             let told = changed(&bounds, Some(&patch(&[(path, None, 1)])));
-            assert_eq!(told, Err(format!("{path} was changed")));
+            assert!(told.is_err_and(|why| why.starts_with(&format!("{path} was changed"))));
         }
         assert!(changed(&bounds, Some(&patch(&[("a/latest.js", None, 1)]))).is_ok());
     }
@@ -463,7 +548,7 @@ mod tests {
         let told = changed(&bounds, Some(&patch(&[("a.lock", None, 4), ("b", None, 4)])));
         assert_eq!(
             told,
-            Err("a.lock was changed; 2 files changed, allowed: 1; 8 lines changed, allowed: 5".to_owned())
+            Err("a.lock was changed, which `never` (*.lock) forbids; 2 files changed, allowed: 1; 8 lines changed, allowed: 5".to_owned())
         );
         assert!(changed(&bounds, None).is_ok(), "nothing changed");
     }

@@ -5,11 +5,11 @@
 //! bytes and corrected by the counts that the service reports.
 
 use super::history_size::{Reported, size};
-use super::prompt::excerpt;
 use super::state::RunState;
 use crate::base::content::ToolContent;
 use crate::base::ids::CallId;
 use crate::base::message::{Message, Part, Role, text_of};
+use crate::base::quote::excerpt;
 use crate::tools::results;
 
 /// Context window in tokens, for a model that reports none.
@@ -157,7 +157,8 @@ pub const SUMMARY_SYSTEM: &str = "You keep the notes of an automation agent whos
 /// The user message of a request for a summary: the history as text, at most `room` bytes, and the instructions.
 pub fn summary_request(older: &[Message], room: usize) -> Message {
     let record: Vec<String> = older.iter().map(message_text).collect();
-    let record = excerpt(&record.join("\n\n"), room);
+    let record = record.join("\n\n");
+    let record = excerpt(&record, room);
     Message::user(format!(
         "The record of the work so far:\n\n<record>\n{record}\n</record>\n\nWrite the notes that let the agent go on \
          without the record. Keep, with exact names, paths and numbers: what the task is and what it demands; what was \
@@ -229,7 +230,7 @@ fn calls_made(older: &[Message]) -> String {
             .chain(calls)
             .collect::<Vec<_>>()
     });
-    excerpt(&lines.collect::<Vec<_>>().join("\n"), 8_000)
+    excerpt(&lines.collect::<Vec<_>>().join("\n"), 8_000).into_owned()
 }
 
 #[cfg(test)]

@@ -95,6 +95,19 @@ fn states(state: &RunState) -> BTreeMap<CallId, CallState> {
     all.map(|(id, record)| (id.clone(), record.state)).collect()
 }
 
+/// Whether `next` may follow `state`. A read-only call that a crash left in `Executing` is ruled on again, and then waits
+/// or runs again.
+fn may_become(state: CallState, next: CallState) -> bool {
+    use CallState::{AwaitingApproval, Cancelled, Error, Executing, Scheduled, Success, Validating};
+    match state {
+        Validating => matches!(next, AwaitingApproval | Scheduled | Error | Cancelled),
+        AwaitingApproval => matches!(next, Scheduled | Error | Cancelled),
+        Scheduled => matches!(next, Executing | Error | Cancelled),
+        Executing => matches!(next, AwaitingApproval | Scheduled | Success | Error | Cancelled),
+        Success | Error | Cancelled => false,
+    }
+}
+
 /// The simulated death of the process.
 #[derive(Debug)]
 struct Died;
@@ -111,7 +124,7 @@ impl Record {
         self.state.apply(&event);
         for (call, now) in states(&self.state) {
             let was = before.get(&call).copied().unwrap_or(CallState::Validating);
-            let legal = was == now || was.may_become(now);
+            let legal = was == now || may_become(was, now);
             assert!(legal, "{call} went from {was:?} to {now:?} by {event:?}");
         }
         self.events.push(event);

@@ -42,7 +42,7 @@ pub fn too_slow() -> Ruling {
     Ruling::denied(
         "limit:time",
         "the ruling on this call takes too long",
-        "do it in several calls",
+        "split it into several calls",
     )
 }
 

@@ -6,7 +6,7 @@ use crate::base::exit;
 use crate::base::ids::StepId;
 use crate::base::message::Usage;
 use crate::base::outcome::{RunOutcome, Verdict};
-use crate::base::replaceable::Moved;
+use crate::base::replaceable::ReplaceOnce;
 use crate::base::secret::Redactor;
 use crate::policy::PolicySet;
 use crate::process::Confinement;
@@ -38,8 +38,8 @@ pub struct Deps {
     pub scope: Arc<ToolScope>,
     pub redactor: Arc<Redactor>,
     /// Directory of journal, blobs and results; changes when they are moved out of reach of commands.
-    pub run_dir: Moved<PathBuf>,
-    pub shadow: Moved<Shadow>,
+    pub run_dir: ReplaceOnce<PathBuf>,
+    pub shadow: ReplaceOnce<Shadow>,
     /// Whether the recipe is trusted: then changes of its `run` steps are its author's, and need no allow rule.
     pub trusted: bool,
     /// The system prompt, including context files.
@@ -142,7 +142,7 @@ impl Interrupt {
     }
 
     /// Stops the run if its deadline, `of_run`, or that of the current step has passed. Returns whether one has.
-    pub fn check_clock(&self, of_run: Instant) -> bool {
+    fn check_clock(&self, of_run: Instant) -> bool {
         let limit = self.step_limit(of_run);
         let over = Instant::now() >= limit.as_ref().map_or(of_run, |limit| limit.deadline);
         if over {

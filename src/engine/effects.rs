@@ -13,7 +13,6 @@ use super::response;
 use super::run_error::RunError;
 use super::verdict;
 use crate::base::access::ResolvedPath;
-use crate::base::call::ToolKind;
 use crate::base::event::{EventKind, PromptReason};
 use crate::base::grant::{codes, described};
 use crate::base::ids::CallId;
@@ -32,6 +31,9 @@ const UNRECORDED: &str =
     "what changed since the last snapshot of the tree is in no patch and was not checked against the policy";
 
 /// Records that a step begins.
+///
+/// # Errors
+/// [`RunError::Environment`] if the plan has no step of this index; [`RunError::Journal`].
 pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), RunError> {
     let step = step(deps, index)?;
     let wanted = next::is_wanted(&ledger.state, &deps.plan, step).unwrap_or(false);
@@ -64,6 +66,10 @@ fn unrendered(error: template::TemplateError) -> RunError {
 }
 
 /// Runs the command of a `run` step.
+///
+/// # Errors
+/// [`RunError::Environment`] if the step is not a `run` step, its command cannot be rendered, or the sandbox does not
+/// hold; [`RunError::Ended`] if the run was interrupted or a program is missing; [`RunError::Journal`].
 pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preconditions) -> Result<(), RunError> {
     let step = step(deps, ledger.state.step)?;
     let StepWork::Run {
@@ -153,6 +159,10 @@ fn stop_if_interrupted(deps: &Deps) -> Result<(), RunError> {
 }
 
 /// Adds a message to the model and records it.
+///
+/// # Errors
+/// [`RunError::Environment`] if the step is not a prompt step, or its prompt cannot be rendered or made;
+/// [`RunError::Journal`].
 pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Result<(), RunError> {
     let state = &ledger.state;
     let text = match why {
@@ -216,8 +226,7 @@ pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Res
 
 /// Gives the model its task, with the files that the author's text refers to.
 fn task(deps: &Deps, ledger: &mut Ledger, mut parts: Vec<Part>, author: &str) -> Result<(), RunError> {
-    let may_read =
-        |place: &ResolvedPath| place.inside && !deps.policies.unreadable("read_file", ToolKind::Read, &place.path);
+    let may_read = |place: &ResolvedPath| deps.policies.may_show(place);
     let attached = at_references::attach(&deps.workspace, author, &may_read);
     for message in attached.warnings {
         ledger.warn("reference", message)?;
@@ -238,6 +247,9 @@ fn warn_of(ledger: &mut Ledger, differs: Option<String>) -> Result<(), RunError>
 
 /// Measures the tree. Before checks, and at the end of the last step, background commands that may write the workspace are
 /// killed first, so that the result does not depend on timing.
+///
+/// # Errors
+/// As for [`changes::measure`].
 pub async fn measure(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preconditions) -> Result<(), RunError> {
     if next::ends_writers(&ledger.state, &deps.plan) {
         end_writers(deps, ledger).await?;
@@ -267,6 +279,11 @@ async fn end_writers(deps: &Deps, ledger: &mut Ledger) -> Result<bool, RunError>
 /// Performs the check with this index. Background commands that may write the workspace are ended before: one could show
 /// a check another tree than the one that was measured. If there were any, the tree is measured again instead, and the
 /// check is made next. What the check itself changes is put back when it has ended.
+///
+/// # Errors
+/// [`RunError::Environment`] if there is no such step or check, its command cannot be rendered or started, or the tree
+/// cannot be read; [`RunError::Ended`] if the run was interrupted, a program is missing, or what the check changed
+/// could not be put back; [`RunError::Journal`]. A check that fails is no error.
 pub async fn check(
     deps: &Deps,
     ledger: &mut Ledger,
@@ -343,6 +360,9 @@ pub async fn check(
 }
 
 /// Validates the answer against the response schema.
+///
+/// # Errors
+/// [`RunError::Journal`] only: an answer that does not match is recorded.
 pub fn judge(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
     let schema = deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Bool(true));
     let judged = response::judge(&ledger.state.answer, schema);
@@ -355,6 +375,9 @@ pub fn judge(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
 
 /// Settles a call that was running when the process ended: the model receives an error, and the call is never run
 /// again.
+///
+/// # Errors
+/// [`RunError::Journal`].
 pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), RunError> {
     let message = "interrupted; effect unknown. Check the current state before you repeat the call.";
     Ok(ledger.record(EventKind::CallFinished {
@@ -366,6 +389,9 @@ pub fn interrupted(ledger: &mut Ledger, call: CallId) -> Result<(), RunError> {
 }
 
 /// Records the notices that tools made in addition to their results, and what MCP servers changed without a grant.
+///
+/// # Errors
+/// [`JournalError`] if an event cannot be recorded.
 pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
     for notice in deps.scope.notices.take() {
         ledger.warn(notice.code, notice.message)?;
@@ -377,6 +403,10 @@ pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
 }
 
 /// Ends the run: kills its background commands, records what they did, and measures its changes one last time.
+///
+/// # Errors
+/// [`JournalError`] if an event cannot be recorded or the journal cannot be synced. All other errors become part of the
+/// outcome.
 pub async fn finish(
     deps: &Deps,
     ledger: &mut Ledger,

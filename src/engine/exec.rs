@@ -63,6 +63,9 @@ pub fn is_witnessed(policies: &PolicySet, confinement: Option<&Confinement>) -> 
 const MOST_UNDONE: usize = 1_000;
 
 /// Records the programs of a call that were judged, and the changes of its command that were not granted.
+///
+/// # Errors
+/// [`RunError::Journal`].
 pub fn record(ledger: &mut Ledger, call: &CallId, output: &ToolOutput) -> Result<(), RunError> {
     record_executed(ledger, call, &output.judged)?;
     Ok(record_undone(ledger, &ChangedBy::Call(call), &output.undone)?)
@@ -70,6 +73,9 @@ pub fn record(ledger: &mut Ledger, call: &CallId, output: &ToolOutput) -> Result
 
 /// Records, under the calls that started them, the results of background commands that have ended since the last call of
 /// this function. Returns whether one of them had write access; the tree must then be measured again.
+///
+/// # Errors
+/// [`JournalError`] if an event cannot be recorded.
 pub fn record_ended_jobs(deps: &Deps, ledger: &mut Ledger) -> Result<bool, JournalError> {
     let mut wrote = false;
     for mut job in deps.scope.jobs.take_ended() {
@@ -117,6 +123,9 @@ pub enum ChangedBy<'a> {
 
 /// Records changes that were not granted. Changes that could not be undone come first, then those that a deny rule
 /// forbids, so that the limit does not cut them.
+///
+/// # Errors
+/// [`JournalError`] if the event cannot be recorded.
 pub fn record_undone(ledger: &mut Ledger, by: &ChangedBy<'_>, undone: &[Undone]) -> Result<(), JournalError> {
     if undone.is_empty() {
         return Ok(());

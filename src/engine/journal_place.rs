@@ -5,7 +5,7 @@ use super::deps::Deps;
 use super::ledger::Ledger;
 use super::run_error::RunError;
 use crate::base::event::EventKind;
-use crate::journal::{chain_key, place, state};
+use crate::journal::{chain_key, no_follow, state_dir};
 use crate::process::{Confinement, SandboxLevel};
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ const OWN_DIR: &str = ".overnight";
 /// the run directory moves with it. Without a sandbox the answer is `false`: every directory is within reach, so moving
 /// it would not help.
 pub fn within_reach(confinement: &Confinement, dir: &Path) -> bool {
-    let dir = place::settled(dir);
+    let dir = no_follow::settled(dir);
     let writable = || confinement.writable.iter().any(|place| dir.starts_with(place));
     let below = dir.strip_prefix(&confinement.workspace);
     match confinement.level {
@@ -35,11 +35,11 @@ pub fn within_reach(confinement: &Confinement, dir: &Path) -> bool {
 }
 
 /// Refuses a state directory that commands could write to.
-pub fn check_state(confinement: &Confinement) -> Result<(), String> {
+fn check_state(confinement: &Confinement) -> Result<(), String> {
     let Ok(dir) = chain_key::state() else {
         return Ok(());
     };
-    let settled = place::settled(dir);
+    let settled = no_follow::settled(dir);
     let places = confinement.writable.iter().chain([&confinement.workspace]);
     let inside = places.into_iter().find(|place| settled.starts_with(place));
     match inside.filter(|_| confinement.level != SandboxLevel::None) {
@@ -53,6 +53,9 @@ pub fn check_state(confinement: &Confinement) -> Result<(), String> {
 }
 
 /// Creates another directory for journal and store if commands could reach `dir`.
+///
+/// # Errors
+/// The state directory is where commands may write, or it cannot take the journal although `dir` cannot keep it either.
 pub fn elsewhere(
     confinement: &Confinement,
     run: &crate::base::ids::RunId,
@@ -62,7 +65,7 @@ pub fn elsewhere(
     if !within_reach(confinement, dir) {
         return Ok(None);
     }
-    state::directory_of(run, dir).map(Some).map_err(|why| {
+    state_dir::directory_of(run, dir).map(Some).map_err(|why| {
         format!(
             "at sandbox level `{}` commands could write the run directory {}, and its journal cannot be kept elsewhere: {why}; choose \
              an --out outside the workspace, or set XDG_STATE_HOME to a directory that can be written",
@@ -85,6 +88,9 @@ pub fn moved_event(home: &Path) -> EventKind {
 
 /// Moves journal, blobs, results and store out of reach of commands, before the first command. The baseline must be
 /// taken, so that nothing uses the old directory.
+///
+/// # Errors
+/// [`RunError::Journal`] if the files cannot be moved or the move cannot be recorded.
 pub fn move_out(deps: &Deps, ledger: &mut Ledger, to: &Path) -> Result<(), RunError> {
     ledger.move_to(to)?;
     let mut shadow = (*deps.shadow).clone();

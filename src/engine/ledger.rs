@@ -173,6 +173,9 @@ impl Ledger {
     }
 
     /// Like `sync`, but does not wait: for events that are recorded after an effect.
+    ///
+    /// # Errors
+    /// [`JournalError::Write`] if an earlier sync failed or no sync can be requested.
     pub fn sync_behind(&mut self) -> Result<(), JournalError> {
         self.writer.sync_in_background()
     }

@@ -189,6 +189,10 @@ impl RequestContext {
 
     /// Shortens the history and records what replaces it. `refused`: the request that the service refused for its
     /// length.
+    ///
+    /// # Errors
+    /// [`RunError::Environment`] if a full result cannot be kept; [`RunError::Journal`]; for a summary also the errors
+    /// of a request to the model.
     pub async fn compact(
         &mut self,
         deps: &Deps,

@@ -9,7 +9,7 @@ use crate::base::secret::Redactor;
 use crate::process::sides::Side;
 use crate::process::{self, Confinement, Invocation, Spawn};
 use crate::tools::registry::FoundTool;
-use crate::tools::{PreparedCall, Registry, Tool};
+use crate::tools::{CommandAccessKind, PreparedCall, Registry, Tool, builtin_for};
 use crate::workspace::Workspace;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -31,6 +31,9 @@ pub struct Pipe<'a> {
 
 impl<'a> Pipe<'a> {
     /// Built from the dependencies of the run.
+    ///
+    /// # Errors
+    /// As for [`preconditions::confinement`].
     pub fn of(deps: &'a Deps) -> Result<Self, RunError> {
         Ok(Self {
             workspace: &deps.workspace,
@@ -117,7 +120,7 @@ impl<'a> Pipe<'a> {
             .await
             .map_err(|error| error.to_string())?;
         if finished.exit.code != Some(0) {
-            return Err(format!("`{program}` ended with {}", ended(finished.exit.code)));
+            return Err(format!("`{program}` ended with {}", finished.exit.ending()));
         }
         if finished.stdout.cut {
             return Err(format!("`{program}` printed more than {SIZE} bytes"));
@@ -126,15 +129,12 @@ impl<'a> Pipe<'a> {
     }
 }
 
-fn ended(code: Option<i32>) -> String {
-    code.map_or_else(|| "a signal".to_owned(), |code| format!("exit code {code}"))
-}
-
-/// The tool that prepares a rewritten call: `write_file` for an edit that became a whole file.
+/// The tool that prepares a rewritten call: the one that writes whole files for an edit that became one.
 pub fn preparer<'a>(tools: &'a Registry, found: FoundTool<'a>, args: &Value) -> FoundTool<'a> {
     let is_edit = found.tool.spec().kind == ToolKind::Edit;
+    let writes = builtin_for(CommandAccessKind::Writes);
     let whole = is_edit && args.get("content").is_some();
-    tools.find("write_file").filter(|_| whole).unwrap_or(found)
+    tools.find(&writes.name).filter(|_| whole).unwrap_or(found)
 }
 
 /// The denial of a call that cannot be rewritten.

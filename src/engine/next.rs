@@ -473,10 +473,9 @@ fn ran(state: &RunState, step: &PlanStep) -> Next {
         && exit.code != Some(0)
         && (!allow_failure || exit.timed_out)
     {
-        let how = match (exit.timed_out, exit.code) {
-            (true, _) => "ran out of time".to_owned(),
-            (false, Some(code)) => format!("ended with exit code {code}"),
-            (false, None) => "was ended by a signal".to_owned(),
+        let how = match exit.timed_out {
+            true => "ran out of time".to_owned(),
+            false => format!("ended with {}", exit.ending()),
         };
         return done(state, StepStatus::Failed, "command", format!("the command {how}"));
     }

@@ -17,6 +17,9 @@ pub struct Preconditions {
 }
 
 /// The sandbox of commands.
+///
+/// # Errors
+/// [`RunError::Environment`] if it is not ready yet.
 pub fn confinement(deps: &Deps) -> Result<&Confinement, RunError> {
     let missing = || RunError::Environment("the sandbox is not ready".to_owned());
     deps.scope.confinement.get().ok_or_else(missing)

@@ -10,6 +10,7 @@ use crate::base::event::GivenPrompt;
 use crate::base::ids::sha256_hex;
 use crate::base::message::{Message, Part};
 use crate::base::outcome::CheckResult;
+use crate::base::quote::excerpt;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, McpPrompt, PlanStep};
 use serde_json::Value;
@@ -54,8 +55,8 @@ pub fn task(mcp: Option<&McpPrompt>, given: Option<&GivenPrompt>, text: String) 
         (None, _) => Ok(vec![Part::text(text)]),
         (Some(_), Some(given)) => Ok(below(&given.content, &text)),
         (Some(mcp), None) => Err(format!(
-            "the record has nothing from the MCP server {} for the prompt `{}`",
-            mcp.server, mcp.name
+            "the journal has no prompt `{}` of the MCP server {}",
+            mcp.name, mcp.server
         )),
     }
 }
@@ -194,17 +195,6 @@ pub fn idle(turns: u64) -> String {
     )
 }
 
-/// Head and tail of `text` within `limit` bytes, with a line between them that says how much is missing.
-pub fn excerpt(text: &str, limit: usize) -> String {
-    if text.len() <= limit {
-        return text.to_owned();
-    }
-    let head = text.floor_char_boundary(limit / 2);
-    let tail = text.ceil_char_boundary(text.len() - limit / 2);
-    let missing = tail - head;
-    format!("{}\n[… {missing} bytes left out …]\n{}", &text[..head], &text[tail..])
-}
-
 /// Digests of a growing list of messages; only new messages are hashed.
 #[derive(Debug, Default)]
 pub struct Digests {
@@ -283,14 +273,5 @@ mod tests {
         let parts = below(&given, "c");
         assert_eq!(parts, [Part::text("a\n\nb"), Part::Media(picture), Part::text("c")]);
         assert_eq!(below(&given[..1], " \n"), [Part::text("a")]);
-    }
-
-    #[test]
-    fn an_excerpt_keeps_head_and_tail_at_character_borders() {
-        let text = format!("begin{}end", "ä".repeat(1000));
-        let short = excerpt(&text, 101);
-        assert!(short.starts_with("begin") && short.ends_with("end"));
-        assert!(short.len() < 200, "{}", short.len());
-        assert_eq!(excerpt("all", 10), "all");
     }
 }

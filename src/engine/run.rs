@@ -17,6 +17,9 @@ use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::JournalError;
 
 /// Runs to the end, from the recorded state.
+///
+/// # Errors
+/// [`JournalError`] if the journal cannot be written. All other errors end the run with an outcome.
 pub async fn run(
     deps: &Deps,
     ledger: &mut Ledger,

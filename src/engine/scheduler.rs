@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Upper limit for read-only calls that run in parallel.
-pub const WAVE: usize = 8;
+const WAVE: usize = 8;
 
 /// Time limit for preparing one call, and for the ruling on it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,6 +49,11 @@ enum Ruled {
 }
 
 /// Settles the first wave of these open calls, which are in the order of the reply.
+///
+/// # Errors
+/// [`RunError::Environment`] if the sandbox does not hold, there is no baseline, or no further call can work;
+/// [`RunError::Ended`] if the run ended while a call was prepared or ruled on; [`RunError::Journal`]. A call that fails
+/// is recorded, and that is no error.
 pub async fn settle(
     deps: &Deps,
     ledger: &mut Ledger,
@@ -251,7 +256,7 @@ async fn prepare(
     let prepared = aside(deps, move || tool.prepare(&args, &workspace)).await?;
     Ok(prepared.unwrap_or_else(|| {
         let message = format!(
-            "the call could not be prepared within {} s; nothing was done. Ask for less at once",
+            "the call could not be prepared within {} s; nothing was done. Split it into several calls",
             PATIENCE.as_secs()
         );
         Err(ToolError::model("timeout", message))

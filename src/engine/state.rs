@@ -75,6 +75,8 @@ pub struct CallRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeniedCall {
     pub call: CallId,
+    /// Index of the step that made the call.
+    pub step: usize,
     pub tool: String,
     pub code: String,
     pub reason: String,
@@ -149,6 +151,8 @@ pub struct RunState {
     pub calls: IndexMap<CallId, CallRecord>,
     /// Calls so far in the run; the next call id is one more.
     pub calls_asked: u64,
+    /// Index of the step of each call so far. A command in the background may outlast the step of its call.
+    step_of_call: IndexMap<CallId, usize>,
     pub spent: Spent,
     /// Text of the last reply and how it ended.
     pub answer: String,
@@ -448,6 +452,9 @@ impl RunState {
             })
             .collect();
         self.calls_asked += self.calls.len() as u64;
+        let step = self.step;
+        self.step_of_call
+            .extend(reply.calls().map(|call| (call.id.clone(), step)));
         // Services reject an empty message, and some chat templates two user messages in a row.
         let parts = match self.progress.replies.is_empty {
             true => vec![Part::text(replies::NOTHING)],

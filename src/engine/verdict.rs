@@ -139,28 +139,35 @@ fn no_model_was_needed(state: &RunState, plan: &Plan) -> bool {
 
 /// The outcome of a run whose steps are done and whose changes are measured; the strictest reason wins.
 pub fn outcome(state: &RunState, plan: &Plan) -> RunOutcome {
-    let denied = state.denials.iter().find(|denial| !denial.read);
-    let refused = |what: &str| {
-        denied.map(|denial| {
-            let message = format!(
-                "{what}; call {} of {} was denied: {}",
-                denial.call, denial.tool, denial.reason
-            );
-            RunOutcome::new(Verdict::Denied, "denied", message)
-        })
+    let denials = || state.denials.iter().filter(|denial| !denial.read);
+    let refused_by = |denial: &DeniedCall, what: &str| {
+        let message = format!(
+            "{what}; call {} of {} was denied: {}",
+            denial.call, denial.tool, denial.reason
+        );
+        RunOutcome::new(Verdict::Denied, "denied", message)
     };
+    let refused = |what: &str| denials().next().map(|denial| refused_by(denial, what));
     if let Some((step, result)) = failed_step(state) {
         let what = format!("step {step}: {}", result.message);
         let failed = RunOutcome::new(Verdict::Failed, result.reason.clone(), what.clone());
         return refused(&what).unwrap_or(failed);
     }
     // An answer is only a claim of the model: a check of it does not show that a denied action was not needed. Neither
-    // does a check of a step that was skipped.
-    let made = plan.steps.iter().filter(|step| !was_skipped(state, step));
-    let mut checks = made.flat_map(|step| &step.checks);
-    let has_checks = checks.any(|check| !check.what.is_of_answer());
-    if !has_checks && let Some(outcome) = refused("no check shows that the task was done") {
-        return outcome;
+    // does a check of a step that was skipped, or of a step before that of the call.
+    let is_checked = |denial: &DeniedCall| {
+        let later = plan.steps.iter().skip(denial.step);
+        let mut checks = later
+            .filter(|step| !was_skipped(state, step))
+            .flat_map(|step| &step.checks);
+        checks.any(|check| !check.what.is_of_answer())
+    };
+    if let Some(denial) = denials().find(|denial| !is_checked(denial)) {
+        let what = match denial.step {
+            0 => "no check shows that the task was done",
+            _ => "no check of that step or a later one shows that the task was done",
+        };
+        return refused_by(denial, what);
     }
     if let Some(failure) = state.approved_failures.first() {
         let what = format!(

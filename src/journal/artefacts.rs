@@ -2,7 +2,8 @@
 //! temporary name and renamed.
 
 use super::error::JournalError;
-use super::place::{self, settled};
+use super::no_follow::{self, settled};
+use super::pipe;
 use crate::base::ids::BlobId;
 use std::fs::File;
 use std::io::{self, Write};
@@ -66,7 +67,7 @@ pub fn keep_put_back(dir: &Path, patch: &[u8]) -> Result<String, JournalError> {
 }
 
 /// The path of a blob.
-pub fn blob_path(dir: &Path, id: &BlobId) -> PathBuf {
+fn blob_path(dir: &Path, id: &BlobId) -> PathBuf {
     dir.join("blobs").join(id.as_str())
 }
 
@@ -150,7 +151,7 @@ pub fn remove_at(file: &Path) -> io::Result<()> {
 /// The directory of a file, opened without links, and the path of the file in it, which holds while it is open.
 fn held(file: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     let none = || io::Error::from(io::ErrorKind::InvalidInput);
-    let dir = place::open_without_links(file.parent().ok_or_else(none)?)?;
+    let dir = no_follow::open_without_links(file.parent().ok_or_else(none)?)?;
     let place = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
     let place = place.join(file.file_name().ok_or_else(none)?);
     Ok((dir, place))
@@ -239,7 +240,8 @@ fn destination(path: &Path) -> io::Result<(Vec<PathBuf>, Destination)> {
 }
 
 /// Writes to what is open already. If that is the regular file to which this process's stdout or stderr goes, the bytes
-/// are written there in order; a second opening would begin at its start and be overwritten.
+/// are written there in order; a second opening would begin at its start and be overwritten. A pipe that nobody reads is
+/// an error after some time.
 fn write_open(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Ok(found) = std::fs::metadata(path)
         && found.is_file()
@@ -252,7 +254,7 @@ fn write_open(path: &Path, bytes: &[u8]) -> io::Result<()> {
             }
         }
     }
-    std::fs::write(path, bytes)
+    pipe::write_to(path, bytes)
 }
 
 /// Whether this is the name of a file that is being written, as a kill leaves it behind.

@@ -16,6 +16,9 @@ pub struct BackgroundSync {
 
 impl BackgroundSync {
     /// Starts the thread. `head` is the file that records how much of the journal is on disk.
+    ///
+    /// # Errors
+    /// The file cannot be opened a second time, or no thread can be started.
     pub fn start(file: &File, head: Option<File>) -> io::Result<Self> {
         let file = file.try_clone()?;
         let (ask, asked) = sync_channel::<Vec<u8>>(2);
@@ -39,6 +42,9 @@ impl BackgroundSync {
 
     /// Requests a sync and returns at once, unless two are pending. After the sync the thread writes `line` to the head
     /// file.
+    ///
+    /// # Errors
+    /// An earlier sync or an earlier write of the head file failed, or the thread has ended.
     pub fn sync(&mut self, line: Vec<u8>) -> io::Result<()> {
         loop {
             match self.done.try_recv() {
@@ -59,6 +65,9 @@ impl BackgroundSync {
     }
 
     /// Waits until no sync is pending.
+    ///
+    /// # Errors
+    /// One of the pending syncs or writes of the head file failed, or the thread has ended.
     pub fn settle(&mut self) -> io::Result<()> {
         while self.open > 0 {
             self.wait_for_one()?;

@@ -90,6 +90,9 @@ pub fn use_settings(settings: JournalSettings) {
 }
 
 /// The key of this process.
+///
+/// # Errors
+/// [`JournalError::Key`] if the key in the environment is not valid.
 pub fn key() -> Result<Option<&'static JournalKey>, JournalError> {
     match SETTINGS.get().map(|own| &own.key) {
         None => Ok(None),
@@ -99,6 +102,10 @@ pub fn key() -> Result<Option<&'static JournalKey>, JournalError> {
 }
 
 /// The state directory of this process.
+///
+/// # Errors
+/// Why there is none: neither `XDG_STATE_HOME` nor `HOME` names a directory, or the settings of this process were never
+/// set.
 pub fn state() -> Result<&'static Path, String> {
     match SETTINGS.get().map(|own| &own.state) {
         None => Err("this process has no state directory".to_owned()),

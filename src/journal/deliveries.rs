@@ -4,7 +4,7 @@
 //! It is only a log: the state of the branch and of its request is read from the server every time.
 
 use super::writer;
-use super::{JournalError, state};
+use super::{JournalError, state_dir};
 use serde_json::Value;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -31,7 +31,7 @@ impl DeliveryLog {
     /// [`JournalError::Held`] when another delivery of the run is active, [`JournalError::Write`] when the file cannot
     /// be opened.
     pub fn open(home: &Path) -> Result<(Self, Vec<Value>), JournalError> {
-        let dir = state::outputs_of(home)
+        let dir = state_dir::outputs_of(home)
             .filter(|dir| dir.is_dir())
             .unwrap_or_else(|| home.to_owned());
         let path = dir.join(FILE);

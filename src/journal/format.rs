@@ -71,6 +71,10 @@ pub struct DecodedLine<'a> {
 }
 
 /// The content of a line, after its hash was checked.
+///
+/// # Errors
+/// [`LineRefused::NoKey`] if the line has a MAC and `key` is `None`; [`LineRefused::Damaged`] if the hash or the MAC
+/// does not match, or the line is not one that this program writes.
 pub fn decode(previous: &str, line: &str, key: Option<&JournalKey>) -> Result<DecodedEvent, LineRefused> {
     let decoded = decode_line(previous, line, key)?;
     let event =

@@ -6,11 +6,12 @@ pub mod chain_key;
 pub mod deliveries;
 mod error;
 pub mod format;
+pub mod no_follow;
 pub mod output_lock;
-pub mod place;
+pub mod pipe;
 pub mod reader;
-pub mod state;
-pub mod store;
+pub mod run_dirs;
+pub mod state_dir;
 pub mod writer;
 
 pub use error::JournalError;

@@ -1,7 +1,7 @@
 //! Locks output files named by flags, so that two runs never write the same file. The locks are in the user's state
 //! directory, because outputs are replaced by rename, which a lock on the file itself would not survive.
 
-use super::{JournalError, chain_key, place};
+use super::{JournalError, chain_key, no_follow};
 use crate::base::ids::sha256_hex;
 use std::fs::{File, TryLockError};
 use std::io;
@@ -24,10 +24,10 @@ const TRIES: usize = 16;
 pub fn hold(output: &Path) -> Result<File, JournalError> {
     let dir = directory().map_err(JournalError::write(Path::new(LOCKS)))?;
     forget_unheld(&dir);
-    let name = sha256_hex(&[place::settled(output).as_os_str().as_bytes()]);
+    let name = sha256_hex(&[no_follow::settled(output).as_os_str().as_bytes()]);
     let path = dir.join(name);
     for _ in 0..TRIES {
-        let file = place::open_private(&path).map_err(JournalError::write(&path))?;
+        let file = no_follow::open_private(&path).map_err(JournalError::write(&path))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(JournalError::Held(output.display().to_string())),
@@ -47,18 +47,18 @@ pub fn hold(output: &Path) -> Result<File, JournalError> {
 fn directory() -> io::Result<PathBuf> {
     let base = match chain_key::state() {
         Ok(state) => {
-            place::private_dir(state)?;
+            no_follow::private_dir(state)?;
             state.to_owned()
         }
         Err(_) => {
             let user = rustix::process::geteuid().as_raw();
             let dir = std::env::temp_dir().join(format!("overnight-{user}"));
-            place::private_dir(&dir)?;
+            no_follow::private_dir(&dir)?;
             dir
         }
     };
     let dir = base.join(LOCKS);
-    place::private_dir(&dir)?;
+    no_follow::private_dir(&dir)?;
     Ok(dir)
 }
 

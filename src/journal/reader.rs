@@ -4,7 +4,7 @@
 use super::chain_key::{self, JournalKey};
 use super::error::JournalError;
 use super::format::{self, LineRefused};
-use super::state::{self, Head};
+use super::state_dir::{self, Head};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use crate::base::quote::counted;
@@ -61,7 +61,7 @@ impl Journal {
     /// Whether this user's state directory holds the head of exactly this journal, and the run began here, so that every
     /// line of it was written here.
     pub fn is_ours(&self) -> bool {
-        let head = self.run().and_then(state::head);
+        let head = self.run().and_then(state_dir::head);
         head.is_some_and(|head| !head.adopted && head.events == self.events.len() as u64 && head.head == self.chain)
     }
 
@@ -86,7 +86,7 @@ impl Journal {
         let of_a_kill = |event: &Event| needs_record(&event.kind) || matches!(event.kind, EventKind::Suspended { .. });
         if (has_ended && !goes_on) || !rest.iter().all(of_a_kill) {
             return Err(format!(
-                "it goes on behind event {}, where this machine's record of the run ends: somebody appended to it, or the run was \
+                "it continues after event {}, where this machine's record of the run ends: somebody appended to it, or the run was \
                  resumed on another machine. Take the run directory as it was left here; where a run goes from machine to machine, \
                  set {} on all of them",
                 count.saturating_sub(1),
@@ -125,7 +125,7 @@ fn needs_record(kind: &EventKind) -> bool {
 /// or different, or had ended.
 pub fn read(dir: &Path) -> Result<Journal, JournalError> {
     let mut journal = read_alone(dir, chain_key::key()?)?;
-    let Some(head) = journal.run().and_then(state::head) else {
+    let Some(head) = journal.run().and_then(state_dir::head) else {
         return Ok(journal);
     };
     if journal.lacks(head.events, &head.head).is_some() {

@@ -3,8 +3,8 @@
 use super::background_sync::BackgroundSync;
 use super::chain_key::{self, JournalKey};
 use super::error::JournalError;
-use super::state::{self, HeadFile};
-use super::{format, place, reader};
+use super::state_dir::{self, HeadFile};
+use super::{format, no_follow, reader};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ impl JournalWriter {
             return Err(JournalError::Taken(dir.display().to_string()));
         }
         refuse_links(dir)?;
-        place::write_new(&dir.join(".gitignore"), b"*\n").map_err(wrap)?;
+        no_follow::write_new(&dir.join(".gitignore"), b"*\n").map_err(wrap)?;
         let draft = dir.join("journal.jsonl.new");
         let entry = serde_json::to_string(first).map_err(|error| wrap(error.into()))?;
         let key = chain_key::key()?;
@@ -134,11 +134,11 @@ impl JournalWriter {
         let key = chain_key::key()?.filter(|_| journal.keyed);
         file.set_len(journal.whole_bytes).map_err(JournalError::write(&path))?;
         let end = (journal.chain.clone(), journal.events.len() as u64);
-        let adopted = !journal.keyed && !journal.run().is_some_and(state::began);
+        let adopted = !journal.keyed && !journal.run().is_some_and(state_dir::began);
         let mut writer = Self::over(path, file, end, key, (journal.run(), adopted));
         if let Some(why) = &writer.headless
             && !journal.keyed
-            && journal.run().and_then(state::head).is_some()
+            && journal.run().and_then(state_dir::head).is_some()
         {
             // The lines of this session would come after the recorded end: they would be ignored, or count as a change
             // by somebody else.
@@ -163,7 +163,7 @@ impl JournalWriter {
         // A new thread is started for the file that is written from here on.
         self.background = None;
         let from = self.path.parent().unwrap_or_else(|| Path::new(".")).to_owned();
-        state::move_entries(&from, dir)?;
+        state_dir::move_entries(&from, dir)?;
         self.path = dir.join(format::FILE);
         if let Some(head) = &mut self.head {
             head.move_to(dir);
@@ -228,7 +228,7 @@ impl JournalWriter {
         told.map_err(JournalError::write(&self.path))
     }
 
-    /// Records where the outputs are that flags named, by the names of [`state::Head::copies`], with the next sync.
+    /// Records where the outputs are that flags named, by the names of [`state_dir::Head::copies`], with the next sync.
     pub fn remember(&mut self, copies: BTreeMap<String, String>) {
         if let Some(head) = &mut self.head {
             head.remember(copies);
@@ -251,7 +251,7 @@ impl JournalWriter {
     /// Removes old heads. To be called once, at the end of a run.
     pub fn tidy(&self) {
         if self.head.is_some() {
-            state::tidy();
+            state_dir::tidy();
         }
     }
 
@@ -285,7 +285,7 @@ impl JournalWriter {
 
 /// Refuses symbolic links: a tree may contain a directory with these names.
 fn refuse_links(dir: &Path) -> Result<(), JournalError> {
-    let ours = state::ENTRIES.into_iter().chain(["journal.jsonl.new"]);
+    let ours = state_dir::ENTRIES.into_iter().chain(["journal.jsonl.new"]);
     let link = ours.map(|name| dir.join(name)).find(|path| path.is_symlink());
     link.map_or(Ok(()), |link| Err(JournalError::Link(link.display().to_string())))
 }

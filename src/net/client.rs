@@ -1,7 +1,7 @@
 //! An HTTP client for one service: built lazily, bounded in time and size, and cancellable.
 
 use super::addresses::address_is_public;
-use super::wait::{Pause, bounded};
+use super::wait::{WaitEnd, bounded};
 use crate::base::secret;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use rustls::{ClientConfig, RootCertStore};
@@ -47,7 +47,7 @@ pub struct Until<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HttpError {
     #[error("cancelled, or the deadline was reached")]
-    Ended(Pause),
+    Ended(WaitEnd),
     /// No connection was established: refused, no such host, TLS.
     #[error("cannot connect: {0}")]
     Connect(String),

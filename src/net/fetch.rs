@@ -3,7 +3,7 @@
 
 use super::addresses::address_is_public;
 use super::client::{HttpError, innermost, tls};
-use super::wait::{Pause, bounded};
+use super::wait::{WaitEnd, bounded};
 use crate::base::secret;
 use crate::base::sync::lock;
 use futures_util::future::BoxFuture;
@@ -85,11 +85,11 @@ pub enum FetchError {
     Failed(String),
 }
 
-impl From<Pause> for FetchError {
-    fn from(end: Pause) -> Self {
+impl From<WaitEnd> for FetchError {
+    fn from(end: WaitEnd) -> Self {
         match end {
-            Pause::Deadline => Self::TimedOut,
-            Pause::Cancelled | Pause::Over => Self::Cancelled,
+            WaitEnd::Deadline => Self::TimedOut,
+            WaitEnd::Cancelled | WaitEnd::Over => Self::Cancelled,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! The supervisor of a batch creates the directory and passes it to its runs in `OVERNIGHT_REQUEST_GATE`; without the
 //! variable there is no gate. Times are milliseconds since the epoch, by the machine's clock.
 
-use super::wait::{Pause, pause};
+use super::wait::{WaitEnd, pause};
 use crate::base::ids::sha256_hex;
 use crate::base::secret;
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ struct Rate {
 pub struct ServiceState {
     /// `VENDOR/NAME` of the model that was asked when the state was last changed.
     pub model: String,
-    /// No request before this time; 0 when no pause was requested.
+    /// No request before this time, in milliseconds since the Unix epoch; 0 when no pause was requested.
     pub until: u64,
     /// Why no further request can succeed.
     pub closed: Option<String>,
@@ -58,7 +58,7 @@ pub enum Barred {
     /// The key was refused or the quota is used up: the reason that the service gave another run.
     Closed(String),
     /// The wait was cancelled.
-    Ended(Pause),
+    Ended(WaitEnd),
 }
 
 impl RequestGate {
@@ -118,7 +118,7 @@ impl RequestGate {
             }
             let length = Duration::from_millis(until - now).min(LOOK);
             match pause(length, deadline, cancel).await {
-                Pause::Over => {}
+                WaitEnd::Over => {}
                 end => return Err(Barred::Ended(end)),
             }
         }

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pause {
+pub enum WaitEnd {
     /// The full time has passed.
     Over,
     /// The run's deadline came first.
@@ -15,9 +15,9 @@ pub enum Pause {
 }
 
 /// Waits for `length`, but at most until `deadline`.
-pub async fn pause(length: Duration, deadline: Instant, cancel: &CancellationToken) -> Pause {
+pub async fn pause(length: Duration, deadline: Instant, cancel: &CancellationToken) -> WaitEnd {
     match bounded(tokio::time::sleep(length), deadline, cancel).await {
-        Ok(()) => Pause::Over,
+        Ok(()) => WaitEnd::Over,
         Err(end) => end,
     }
 }
@@ -25,16 +25,16 @@ pub async fn pause(length: Duration, deadline: Instant, cancel: &CancellationTok
 /// Runs `work`, but at most until `deadline`.
 ///
 /// # Errors
-/// [`Pause::Deadline`] or [`Pause::Cancelled`], never [`Pause::Over`].
+/// [`WaitEnd::Deadline`] or [`WaitEnd::Cancelled`], never [`WaitEnd::Over`].
 pub async fn bounded<T>(
     work: impl Future<Output = T>,
     deadline: Instant,
     cancel: &CancellationToken,
-) -> Result<T, Pause> {
+) -> Result<T, WaitEnd> {
     tokio::select! {
         biased;
-        () = cancel.cancelled() => Err(Pause::Cancelled),
+        () = cancel.cancelled() => Err(WaitEnd::Cancelled),
         done = work => Ok(done),
-        () = tokio::time::sleep_until(deadline.into()) => Err(Pause::Deadline),
+        () = tokio::time::sleep_until(deadline.into()) => Err(WaitEnd::Deadline),
     }
 }

@@ -3,17 +3,18 @@
 
 use super::files::PathPattern;
 use super::hosts;
+use super::intersect::intersection;
 use super::model::{Policy, PolicySet, Rule};
-use super::names::{fold, fold_path, is_deceptive, is_invisible};
+use super::name_folding::{fold, fold_path, is_deceptive, is_invisible};
 use super::needs::{Need, ShellReader, prefix_of};
 use super::protected::{self, Below, ProtectedName};
-use super::rule_match::opens_repository;
+use super::rule_match::{concerns, opens_repository};
 use super::secrets_like::{is_masked_by_name, secret_like, secret_like_dir};
-use super::set::intersection;
 use super::shell::CommandRefusal;
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
 use crate::base::git_config;
 use crate::base::ruling::PolicyInput;
+use crate::tools::{CommandAccessKind, builtin_for};
 
 /// Why the bounds refuse an access, whatever the rules say.
 pub fn refuse(
@@ -37,7 +38,10 @@ pub fn refuse(
         return Some(CommandRefusal::new(
             "opaque_write",
             reason,
-            "add a rule that allows write_file there",
+            format!(
+                "add a rule that allows {} there",
+                builtin_for(CommandAccessKind::Writes).name
+            ),
         ));
     }
     if let Need::Url(url) = need {
@@ -198,11 +202,11 @@ fn written(
 
 /// The refusal of a write into a git repository that is not named `.git`, or that the write would make one.
 fn in_repository(place: &ResolvedPath, policy: &Policy, fs_view: &FsView<'_>) -> Option<CommandRefusal> {
-    let exists = |path: &str| (fs_view.locate)(path).found != PathStatus::Nothing;
+    let exists = |path: &str| is_there(path, fs_view);
     // A directory that is changed as a whole may be one itself.
     let within = (place.found == PathStatus::Dir && !place.path.is_empty()).then(|| format!("{}/config", place.path));
     let dir = protected::repository_above(within.as_deref().unwrap_or(&place.path), &exists)?;
-    if protected::entry_of(dir).is_some() || policy.opens_repository_dir(dir, place) {
+    if policy.opens_repository_dir(dir, place) {
         return None;
     }
     let path = place.shown();
@@ -303,6 +307,13 @@ const TESTS: [&str; 6] = [
     "src/a_test.py",
 ];
 
+/// Whether an entry is at a path whose directory has no links in it. A link counts wherever it leads: the path is then
+/// resolved to another one.
+fn is_there(path: &str, fs_view: &FsView<'_>) -> bool {
+    let place = (fs_view.locate)(path);
+    place.found != PathStatus::Nothing || place.path != path
+}
+
 /// A protected path below a directory that is changed as a whole.
 fn below(place: &ResolvedPath, set: &PolicySet, fs_view: &FsView<'_>) -> Option<String> {
     let dir = fold_path(&place.path);
@@ -315,7 +326,7 @@ fn below(place: &ResolvedPath, set: &PolicySet, fs_view: &FsView<'_>) -> Option<
     }
     protected::below(&place.path).into_iter().find_map(|look| match look {
         Below::Always(path) => Some(path),
-        Below::Path(path) => ((fs_view.locate)(&path).found != PathStatus::Nothing).then_some(path),
+        Below::Path(path) => is_there(&path, fs_view).then_some(path),
         Below::Pattern(pattern) => (fs_view.expand)(&pattern).into_iter().next(),
     })
 }
@@ -327,12 +338,6 @@ fn names(policy: &Policy, need: &Need<'_>, asked: &PolicyInput<'_>, has: impl Fn
         .allowing()
         .filter(|rule| concerns(rule, need, asked, writing))
         .any(|rule| rule.paths.iter().flatten().any(&has))
-}
-
-/// Whether a rule applies to an access: to the called tool or, for a command's files, to the tool with the same effect.
-pub fn concerns(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>, writing: bool) -> bool {
-    let same = if writing { "write_file" } else { "read_file" };
-    rule.is_about(asked.tool, asked.kind, asked.origin) || (need.is_shell() && rule.is_about_builtin(same))
 }
 
 impl Policy {
@@ -354,7 +359,8 @@ impl Policy {
     pub(super) fn writable_dirs(&self, asked: &PolicyInput<'_>) -> Vec<String> {
         let about = |rule: &&Rule| {
             let by_command = rule.is_about(asked.tool, asked.kind, asked.origin) && rule.paths.is_some();
-            by_command || (rule.is_about_builtin("write_file") && rule.with.is_empty() && rule.commands.is_none())
+            let by_tool = rule.is_about_access(CommandAccessKind::Writes);
+            by_command || (by_tool && rule.with.is_empty() && rule.commands.is_none())
         };
         let mut dirs: Vec<String> = Vec::new();
         for rule in self.allowing().filter(about) {

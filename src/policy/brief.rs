@@ -6,12 +6,13 @@
 //! separately.
 
 use super::files::PathPattern;
-use super::model::{Policy, PolicySet, Rule, RuleEffect, SHELL, needs_no_rule};
-use super::set::intersection;
-use crate::base::call::{ToolKind, ToolOrigin, Touches};
+use super::intersect::intersection;
+use super::model::{Policy, PolicySet, Rule, RuleEffect, SHELL, builtin_touches, needs_no_rule};
+use crate::base::call::{ToolKind, ToolOrigin, ToolSpec, Touches};
 use crate::base::ruling::Decision;
 use crate::base::secret;
 use crate::diag::render::escape;
+use crate::tools::{CommandAccessKind, builtin_for};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
@@ -31,11 +32,6 @@ impl Granted {
     fn is_nothing(&self) -> bool {
         matches!(self, Granted::Some(list) if list.is_empty())
     }
-}
-
-/// What a tool touches; of a tool that is not built in nothing is known.
-fn touches(tool: &str) -> Touches {
-    crate::tools::builtin_spec(tool).map_or(Touches::Nothing, |spec| spec.effects.touches)
 }
 
 impl PolicySet {
@@ -60,12 +56,12 @@ impl PolicySet {
         };
         let commit = if may_commit { "." } else { ": do not commit or push." };
         let mut out = format!("- The runner makes the patch from the changed files{commit}\n");
-        out.push_str("- A policy rules on every call; what it does not allow is denied with a reason: then go another way. It allows:\n");
+        out.push_str("- A policy rules on every call; what it does not allow is denied with a reason: then use another approach. It allows:\n");
         let _ = writeln!(out, "  commands: {}", self.brief_commands());
-        let _ = writeln!(out, "  writing: {}", self.brief_paths("write_file"));
-        let read = self.granted_paths("read_file");
+        let _ = writeln!(out, "  writing: {}", self.brief_paths(CommandAccessKind::Writes));
+        let read = self.granted_paths(CommandAccessKind::Reads);
         if read != Granted::Any {
-            let _ = writeln!(out, "  reading: {}", self.brief_paths("read_file"));
+            let _ = writeln!(out, "  reading: {}", self.brief_paths(CommandAccessKind::Reads));
         }
         let _ = writeln!(out, "  network: {}", self.brief_network());
         out
@@ -79,10 +75,10 @@ impl PolicySet {
         }
     }
 
-    fn brief_paths(&self, tool: &str) -> String {
-        match self.granted_paths(tool) {
-            Granted::Any => match tool {
-                "write_file" => "anywhere but version control, CI, agent and editor settings".to_owned(),
+    fn brief_paths(&self, access: CommandAccessKind) -> String {
+        match self.granted_paths(access) {
+            Granted::Any => match access {
+                CommandAccessKind::Writes => "anywhere but version control, CI, agent and editor settings".to_owned(),
                 _ => "anything but secrets".to_owned(),
             },
             Granted::Some(list) if list.is_empty() => "nothing".to_owned(),
@@ -103,7 +99,7 @@ impl PolicySet {
         match (fetch, commands) {
             (None, None) => "none".to_owned(),
             (fetch, commands) => {
-                let fetch = fetch.map(|hosts| format!("web_fetch: {hosts}"));
+                let fetch = fetch.map(|hosts| format!("{}: {hosts}", builtin_for(CommandAccessKind::Fetches).name));
                 let commands = Some(format!("commands: {}", commands.unwrap_or_else(|| "none".to_owned())));
                 fetch.into_iter().chain(commands).collect::<Vec<_>>().join("; ")
             }
@@ -114,7 +110,7 @@ impl PolicySet {
     fn granted_commands(&self) -> Granted {
         self.agreed_on(
             |policy| {
-                of_rules(policy, SHELL, |rule| {
+                of_rules(policy, builtin_for(CommandAccessKind::Runs), |rule| {
                     let prefixes = rule.commands.as_ref()?;
                     Some(prefixes.iter().map(|prefix| prefix.text.clone()).collect())
                 })
@@ -123,10 +119,10 @@ impl PolicySet {
         )
     }
 
-    fn granted_paths(&self, tool: &str) -> Granted {
+    fn granted_paths(&self, access: CommandAccessKind) -> Granted {
         self.agreed_on(
             |policy| {
-                of_rules(policy, tool, |rule| {
+                of_rules(policy, builtin_for(access), |rule| {
                     let except = rule
                         .except
                         .paths
@@ -159,7 +155,7 @@ impl PolicySet {
     fn granted_hosts(&self) -> Granted {
         self.agreed_on(
             |policy| {
-                of_rules(policy, "web_fetch", |rule| {
+                of_rules(policy, builtin_for(CommandAccessKind::Fetches), |rule| {
                     let hosts = rule.hosts.as_ref()?;
                     Some(hosts.iter().map(ToString::to_string).collect())
                 })
@@ -209,9 +205,9 @@ impl PolicySet {
         programs
     }
 
-    /// The places that a tool may write or read, as patterns; empty if there are none or if all are allowed.
-    pub(super) fn allowed_places(&self, tool: &str) -> Vec<String> {
-        match self.granted_paths(tool) {
+    /// The places that may be written or read, as patterns; empty if there are none or if all are allowed.
+    pub(super) fn allowed_places(&self, access: CommandAccessKind) -> Vec<String> {
+        match self.granted_paths(access) {
             Granted::Any => Vec::new(),
             Granted::Some(list) => list,
         }
@@ -257,7 +253,7 @@ fn could_fit(rule: &Rule, tool: &str, origin: &ToolOrigin) -> bool {
     if *origin != ToolOrigin::Builtin || !rule.is_narrowed() {
         return true;
     }
-    match touches(tool) {
+    match builtin_touches(tool).unwrap_or(Touches::Nothing) {
         Touches::Commands => true,
         Touches::Urls => rule.hosts.is_some(),
         Touches::Nothing => false,
@@ -266,10 +262,10 @@ fn could_fit(rule: &Rule, tool: &str, origin: &ToolOrigin) -> bool {
 }
 
 /// What the allow rules of a file grant for a built-in tool; `None` from `entries` means anything.
-fn of_rules(policy: &Policy, tool: &str, entries: impl Fn(&Rule) -> Option<Vec<String>>) -> Granted {
+fn of_rules(policy: &Policy, tool: &ToolSpec, entries: impl Fn(&Rule) -> Option<Vec<String>>) -> Granted {
     let mut all = Vec::new();
-    let allows = policy.allowing().filter(|rule| rule.is_about_builtin(tool));
-    for rule in allows.filter(|rule| could_fit(rule, tool, &ToolOrigin::Builtin)) {
+    let allows = policy.allowing().filter(|rule| rule.is_about_tool(tool));
+    for rule in allows.filter(|rule| could_fit(rule, &tool.name, &tool.origin)) {
         match entries(rule) {
             None => return Granted::Any,
             Some(more) => {
@@ -377,7 +373,7 @@ rules:
         assert_eq!(
             rust.brief(),
             "- The runner makes the patch from the changed files: do not commit or push.
-- A policy rules on every call; what it does not allow is denied with a reason: then go another way. It allows:
+- A policy rules on every call; what it does not allow is denied with a reason: then use another approach. It allows:
   commands: cargo build|test, git diff, ls; also in pipes and lists
   writing: src/** but not src/gen/**, docs/** but not src/gen/**
   network: web_fetch: docs.rs; commands: none
@@ -386,7 +382,7 @@ rules:
         assert_eq!(
             set(&["extends: [builtin:read-only]"]).brief(),
             "- The runner makes the patch from the changed files: do not commit or push.
-- A policy rules on every call; what it does not allow is denied with a reason: then go another way. It allows:
+- A policy rules on every call; what it does not allow is denied with a reason: then use another approach. It allows:
   commands: none
   writing: nothing
   network: none

@@ -1,16 +1,15 @@
 //! Rules on a changed path as if a tool had written it.
 
 use super::bounds::{protects, refuse};
-use super::calls::without_tree;
+use super::lexical_access::without_tree;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, SHELL};
 use super::needs::Need;
-use super::protected;
 use super::rule_match::{file_fits, forbids, path_fits};
 use super::shell::{CommandRefusal, FileUse};
 use crate::base::access::ResolvedPath;
-use crate::base::call::{ToolKind, ToolOrigin};
+use crate::base::call::{ToolSpec, Touches};
 use crate::base::ruling::PolicyInput;
-use crate::tools::builtin_spec;
+use crate::tools::{CommandAccessKind, builtin_for, builtin_spec, file_writers};
 use serde_json::Value;
 
 /// The author of a change.
@@ -41,34 +40,31 @@ pub enum ChangeRuling {
     },
 }
 
-/// The tools that could have made a change.
-const WRITERS: [(&str, ToolKind); 3] = [
-    ("write_file", ToolKind::Edit),
-    ("replace", ToolKind::Edit),
-    (SHELL, ToolKind::Execute),
-];
+/// The tools that could have made a change: first the one that writes whole files, last the one for commands.
+fn writers() -> impl Iterator<Item = &'static ToolSpec> {
+    file_writers().chain([builtin_for(CommandAccessKind::Runs)])
+}
 
-/// Rules on one changed path, relative to the workspace, as on a write of that path by `write_file`, by `replace`, or
+/// A call of a tool of which the arguments are not known.
+fn call_of(tool: &'static ToolSpec) -> PolicyInput<'static> {
+    PolicyInput::of(tool, &Value::Null)
+}
+
+/// Rules on one changed path, relative to the workspace, as on a write of that path by a tool that writes files, or
 /// by a command whose rule covers it by its `paths`. The change is allowed if one of these tools may make it under all
 /// files; a deny rule with `paths` counts whichever tool it names. `times` and conditions on arguments, except on the
 /// path, are ignored.
 pub fn rule_change(set: &PolicySet, path: &str, by: Author) -> ChangeRuling {
     let place = ResolvedPath::of_tree(path);
     let used = FileUse::of_tree(path);
-    let by_tool = WRITERS.map(|(tool, kind)| {
-        let need = if tool == SHELL {
-            Need::ShellWrite(&used, None)
-        } else {
-            Need::Write(&place)
-        };
-        let asked = PolicyInput {
-            tool,
-            kind,
-            origin: &ToolOrigin::Builtin,
-            args: &Value::Null,
-        };
-        Writer { asked, need }
-    });
+    let of = |tool: &'static ToolSpec| Writer {
+        asked: call_of(tool),
+        need: match tool.effects.touches {
+            Touches::Commands => Need::ShellWrite(&used, None),
+            _ => Need::Write(&place),
+        },
+    };
+    let by_tool: Vec<Writer<'_>> = writers().map(of).collect();
     if by_tool.iter().all(|writer| writer.is_protected(set, &place)) {
         return ChangeRuling::Denied {
             rule: None,
@@ -113,7 +109,7 @@ pub fn rule_repository(set: &PolicySet, repository: &str, path: &str) -> ChangeR
         .files
         .iter()
         .all(|policy| policy.opens_repository_dir(repository, &place));
-    match opened || protected::entry_of(repository).is_some() {
+    match opened {
         true => ChangeRuling::Allowed,
         false => ChangeRuling::Denied {
             rule: None,
@@ -125,18 +121,12 @@ pub fn rule_repository(set: &PolicySet, repository: &str, path: &str) -> ChangeR
 /// Rules on the target of a changed symbolic link: a patch with the link would let whoever uses it read what the policy
 /// withholds, or write what it protects. `target`: where the link leads, with links followed.
 pub fn rule_link(set: &PolicySet, target: &ResolvedPath, by: Author) -> ChangeRuling {
-    let asked = |tool: &'static str, kind: ToolKind| PolicyInput {
-        tool,
-        kind,
-        origin: &ToolOrigin::Builtin,
-        args: &Value::Null,
-    };
     let reader = Writer {
-        asked: asked("read_file", ToolKind::Read),
+        asked: call_of(builtin_for(CommandAccessKind::Reads)),
         need: Need::Read(target),
     };
     let writer = Writer {
-        asked: asked("write_file", ToolKind::Edit),
+        asked: call_of(builtin_for(CommandAccessKind::Writes)),
         need: Need::Write(target),
     };
     if target.inside && writer.is_protected(set, target) {

@@ -7,7 +7,7 @@ use super::bounds::TEST_HOOK;
 use super::changes::{Author, ChangeRuling, rule_change};
 use super::files::build;
 use super::model::{PolicySet, Rule, RuleEffect, SHELL};
-use super::names::fold_path;
+use super::name_folding::fold_path;
 use super::protected::{self, ProtectedName};
 use crate::base::access::ResolvedPath;
 use crate::base::grant::ClosedPaths;

@@ -46,7 +46,7 @@ pub const CODES: &[Code] = &[
     plain(
         "deny_rule",
         "a deny rule matched",
-        "narrow the rule with `except`, or go another way",
+        "narrow the rule with `except`, or use another approach",
     ),
     plain(
         "suspend_rule",

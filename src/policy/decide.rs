@@ -16,6 +16,7 @@ use super::shell::{self, CommandReading, CommandRefusal, FileUse, Simple};
 use crate::base::access::{Access, FsView, PathStatus};
 use crate::base::grant::{Starts, WriteKind, WritePath, Writes};
 use crate::base::ruling::{Considered, Decision, Deferred, PolicyInput, Ruling};
+use crate::tools::{CommandAccessKind, builtin_for};
 use coverage::Coverage;
 
 /// Rules on one call like [`decide_with`]; programs count as judged at their exec unless a file requests the sandbox
@@ -214,7 +215,7 @@ pub(super) fn rule_on(context: &Context<'_>, access: &Access, readings: &[Comman
         return denied(CommandRefusal::new(
             "limit:accesses",
             format!("the call touches {} places; {MAX_NEEDS} are judged", needs.len()),
-            "do it in several calls",
+            "split it into several calls",
         ));
     }
     let judge = Judge {
@@ -572,7 +573,7 @@ impl Judge<'_> {
         let fix = if suspends {
             "a person approves it with `overnight resume RUN --approve CALL`".to_owned()
         } else {
-            let instead = nearest::instead(self.set, &need).unwrap_or_else(|| "go another way".to_owned());
+            let instead = nearest::instead(self.set, &need).unwrap_or_else(|| "use another approach".to_owned());
             format!("{instead}; or narrow rule {} with `except`", rule.name)
         };
         Ruling {
@@ -649,7 +650,8 @@ impl Judge<'_> {
                     true => "; a `cd` before it may fail, and then it runs where it was: write `cd DIR && …`",
                     false => "",
                 };
-                format!("writing {path} from a command (`> {path}`) needs a rule that allows write_file on {path}{cd}")
+                let write = &builtin_for(CommandAccessKind::Writes).name;
+                format!("writing {path} from a command (`> {path}`) needs a rule that allows {write} on {path}{cd}")
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Rules on a program at its exec, with its actual arguments, path and directory. Pure: the witness in `process` calls
 //! it, and the engine passes in access to the tree.
 
-mod shadow;
+mod path_shadowing;
 
 use super::decide::{Context, exceptions, restricted, rule_on};
 use super::helpers;
@@ -11,12 +11,13 @@ use super::rule_match::forbids;
 use super::shell::{self, CommandReading, Simple};
 use crate::base::access::FsView;
 use crate::base::grant::{Exec, ExecAnswer, ExecDenial, Interpreter, Starts, WritePath, Writes};
+use crate::base::path::lexical;
 use crate::base::ruling::{Decision, PolicyInput};
 use crate::base::secret::shortened;
-use shadow::Shadow;
-use std::path::{Component, Path, PathBuf};
+use path_shadowing::PathShadowing;
+use std::path::{Path, PathBuf};
 
-pub use shadow::{MachineProgram, MachinePrograms};
+pub use path_shadowing::{MachineProgram, MachinePrograms};
 
 /// Where the system has its programs, in the order in which they are looked up.
 pub const SYSTEM_DIRS: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
@@ -83,7 +84,7 @@ pub fn judge(
     };
     match answer {
         ExecAnswer::Allow { .. } if (fs_view.over_limit)() => ExecAnswer::Deny(ExecDenial::denied(
-            format!("`{}` needs more names of the tree than are looked up", shown(exec)),
+            format!("`{}` matches or searches more files than the limit", shown(exec)),
             "name fewer files",
         )),
         answer => answer,
@@ -193,21 +194,6 @@ fn identities(setting: &Setting, exec: &Exec) -> Vec<String> {
     }
 }
 
-/// A path without `.` and `..`, computed lexically: links are not followed.
-pub(crate) fn lexical(path: &Path) -> PathBuf {
-    let mut out = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => {
-                out.pop();
-            }
-            Component::CurDir => {}
-            part => out.push(part),
-        }
-    }
-    out
-}
-
 /// The working directory relative to the workspace.
 fn dir_of(setting: &Setting, exec: &Exec) -> Option<String> {
     let below = exec.cwd.strip_prefix(&setting.root).ok()?;
@@ -307,7 +293,7 @@ fn denied_as(
                     Some(because) => format!("run `{}`: {because}", shown(exec)),
                     None => format!("run `{}` is denied by rule {}", shown(exec), rule.name),
                 };
-                let fix = format!("go another way, or narrow rule {} with `except`", rule.name);
+                let fix = format!("use another approach, or narrow rule {} with `except`", rule.name);
                 return Some(ExecDenial {
                     rule: Some(rule.name.clone()),
                     ..ExecDenial::denied(reason, fix)
@@ -369,13 +355,19 @@ const MOST_LOADED: usize = 16;
 /// A program that another one starts as its helper: it must be on that program's list, and have harmless arguments
 /// if the list has them judged.
 fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, fs_view: &FsView<'_>, list: &str) -> ExecAnswer {
-    let Some(helpers) = helpers::of(list).filter(|helpers| helpers.include(&exec.real)) else {
+    let Some(helpers) = helpers::of(list) else {
         return ExecAnswer::Deny(not_granted(exec));
     };
-    let name = exec.real.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let starts = Starts::Helpers(list.to_owned());
     // A shell here only starts further helpers, each of which is judged again.
-    if !helpers.judged || name == "sh" {
+    if helpers.include_shell(&exec.path, &exec.real) {
+        return ExecAnswer::allow(starts);
+    }
+    if !helpers.include(&exec.real) {
+        return ExecAnswer::Deny(not_granted(exec));
+    }
+    let name = exec.real.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if !helpers.judged {
         return ExecAnswer::allow(starts);
     }
     let dir = dir_of(setting, exec).unwrap_or_default();
@@ -402,7 +394,7 @@ fn judged(
 ) -> ExecAnswer {
     let rest = exec.argv.get(1..).unwrap_or_default();
     let dir = dir_of(setting, exec);
-    let shadow = Shadow::of(set, setting, exec);
+    let shadow = PathShadowing::of(set, setting, exec);
     let is_own = |name: &&String| shadow.as_ref().is_none_or(|shadow| !shadow.is_called(name));
     let names: Vec<String> = names.iter().filter(is_own).cloned().collect();
     let same = |ruled: &&RuledCommand| {
@@ -466,7 +458,7 @@ fn by_name(
     name: &str,
     dir: &str,
     fs_view: &FsView<'_>,
-    shadow: Option<&Shadow>,
+    shadow: Option<&PathShadowing>,
 ) -> Result<ExecAnswer, ExecDenial> {
     let denial = |rule: Option<String>, reason: String, fix: String| ExecDenial {
         rule,

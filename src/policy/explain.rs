@@ -231,7 +231,7 @@ mod tests {
             rule: Some("p.yaml:4".to_owned()),
             code: code.to_owned(),
             reason: "run `rm x`: no\u{1b}[0m".to_owned(),
-            fix: "go another way".to_owned(),
+            fix: "use another approach".to_owned(),
             considered: vec![Considered {
                 rule: "p.yaml:4".to_owned(),
                 decision: Decision::Deny,

@@ -7,7 +7,7 @@
 
 use super::model::DeliveryLimits;
 use super::model::SandboxSection;
-use super::names::tidy;
+use super::name_folding::tidy;
 use super::profiles::OwnProfiles;
 use super::rule::Rule;
 use crate::base::budget::Budget;

@@ -1,8 +1,8 @@
 //! Path patterns of rules: what they cover for allow rules and what they touch for deny rules. Pure: no file system
 //! access.
 
-use super::names::fold_path;
-pub use super::names::tidy;
+use super::name_folding::fold_path;
+pub use super::name_folding::tidy;
 use super::protected::ProtectedName;
 use super::secrets_like::secret_like;
 use crate::base::access::{PathStatus, ResolvedPath};
@@ -335,7 +335,7 @@ fn fold_pattern(text: &str) -> String {
     let parts = text.split('/').map(|part| match part {
         "." => String::new(),
         part if part.contains(WILD) || part.contains('\\') => part.to_lowercase(),
-        part => super::names::fold(part),
+        part => super::name_folding::fold(part),
     });
     parts.collect::<Vec<_>>().join("/")
 }

@@ -1,5 +1,7 @@
 //! Tables of helper programs that other programs start: git's commands, tar's compressors, a compiler's passes.
 
+use std::path::Path;
+
 /// The helpers of one program, by file name.
 pub struct Helpers {
     pub name: &'static str,
@@ -128,17 +130,36 @@ pub fn of(name: &str) -> Option<&'static Helpers> {
 impl Helpers {
     /// Whether a file (its path with links followed) is one of the helpers. Only files in system directories count,
     /// except parts of compilers, which are in toolchain directories.
-    pub fn include(&self, real: &std::path::Path) -> bool {
-        let name = real.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let system = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/gnu"];
-        let own = system.iter().any(|dir| real.starts_with(dir));
-        let git_core = |dir: &std::path::Path| dir.file_name().is_some_and(|name| name == "git-core");
+    pub fn include(&self, real: &Path) -> bool {
+        let name = last(real);
+        let own = is_of_system(real);
+        let git_core = |dir: &Path| dir.file_name().is_some_and(|name| name == "git-core");
         let in_git = self.git && real.parent().is_some_and(git_core);
         let listed = self.programs.contains(&name)
             // `x86_64-linux-gnu-gcc-12`, `python3.11`: a target prefix, a version suffix.
             || self.programs.iter().any(|program| has_affixes(name, program));
         in_git && own || listed && (own || self.any_dir)
     }
+
+    /// Whether a file is the system's `sh`, called by this name, and that is one of the helpers. It is a link to another
+    /// shell on most systems. Started by a helper's program it only starts further helpers.
+    pub fn include_shell(&self, path: &Path, real: &Path) -> bool {
+        let is_sh = last(path) == "sh" && is_of_system(path) && is_of_system(real) && SHELLS.contains(&last(real));
+        is_sh && self.programs.contains(&"sh")
+    }
+}
+
+/// The shells that `sh` is on the systems in use.
+const SHELLS: &[&str] = &["sh", "dash", "bash", "busybox"];
+
+fn last(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// Whether a file is in a directory of the system.
+fn is_of_system(path: &Path) -> bool {
+    let system = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/gnu"];
+    system.iter().any(|dir| path.starts_with(dir))
 }
 
 /// Whether `name` is `program` with a target triple before it or a version after it.

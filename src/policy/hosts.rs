@@ -101,7 +101,7 @@ pub fn target(url: &str) -> Result<UrlTarget, UrlRefused> {
     }
     if url
         .chars()
-        .any(|c| c.is_control() || c.is_whitespace() || c == '\\' || super::names::is_invisible(c))
+        .any(|c| c.is_control() || c.is_whitespace() || c == '\\' || super::name_folding::is_invisible(c))
     {
         return Err(UrlRefused::Characters);
     }

@@ -92,11 +92,7 @@ pub(super) fn writer_by_tool<'p>(
         .iter()
         .filter(|spec| spec.effects.touches == Touches::WrittenFile);
     for spec in writers {
-        let of_tool: Vec<&Rule> = policy
-            .rules
-            .iter()
-            .filter(|rule| rule.is_about_builtin(&spec.name))
-            .collect();
+        let of_tool: Vec<&Rule> = policy.rules.iter().filter(|rule| rule.is_about_tool(spec)).collect();
         if of_tool.iter().any(|rule| closes(rule)) {
             continue;
         }

@@ -1,19 +1,25 @@
 //! Warnings on valid policies: rules that allow more, or less, than they seem to.
 
-mod shadow;
+mod ineffective;
 
 use super::files::PathPattern;
 use super::installed::writer_by_tool;
-use super::model::{CommandPrefix, Policy, PolicySet, Rule, RuleEffect, RuleRuns, SHELL, ToolPattern, WishedLevel};
+use super::model::{
+    CommandPrefix, Policy, PolicySet, Rule, RuleEffect, RuleRuns, SHELL, ToolPattern, WishedLevel, builtin_touches,
+    path_readers,
+};
 use super::profiles::ValueClass;
 use super::rule::is_later;
 use super::rule_match::file_fits;
 use super::secrets_like::secret_like;
 use super::shell::{self, PrefixWord};
 use crate::base::access::{PathStatus, ResolvedPath};
+use crate::base::call::{ToolSpec, Touches};
+use crate::base::secret::is_secret_name;
 use crate::diag::Diagnostic;
 use crate::diag::diagnostic::{list, sort};
-use shadow::shadowed;
+use crate::tools::{CommandAccessKind, builtin_for};
+use ineffective::shadowed;
 
 /// Programs that run whatever code or file they are given.
 const RUNNERS: &[&str] = &[
@@ -267,7 +273,10 @@ fn network(rule: &Rule, found: &mut Vec<Diagnostic>) {
                 "network-program",
                 prefix.span,
                 message,
-                "prefer `web_fetch` with `hosts`, or keep `sandbox: { network: none }`",
+                &format!(
+                    "prefer `{}` with `hosts`, or keep `sandbox: {{ network: none }}`",
+                    builtin_for(CommandAccessKind::Fetches).name
+                ),
             );
         }
     }
@@ -275,7 +284,7 @@ fn network(rule: &Rule, found: &mut Vec<Diagnostic>) {
         .hosts
         .as_ref()
         .is_some_and(|hosts| hosts.iter().any(super::hosts::HostPattern::is_all));
-    let unnarrowed = !rule.is_narrowed() && names_tool(rule, "web_fetch");
+    let unnarrowed = !rule.is_narrowed() && names_tool(rule, Touches::Urls);
     if all || unnarrowed {
         let message = "this rule allows every host: a URL can send data out".to_owned();
         warn(
@@ -288,10 +297,11 @@ fn network(rule: &Rule, found: &mut Vec<Diagnostic>) {
     }
 }
 
-fn names_tool(rule: &Rule, tool: &str) -> bool {
+/// Whether a rule names a built-in tool whose arguments name this.
+fn names_tool(rule: &Rule, touches: Touches) -> bool {
     rule.tools
         .iter()
-        .any(|pattern| matches!(pattern, ToolPattern::Name(name) if name == tool))
+        .any(|pattern| matches!(pattern, ToolPattern::Name(name) if builtin_touches(name) == Some(touches)))
 }
 
 /// The words of a prefix behind assignments and wrappers, if it begins with these: then it matches no command.
@@ -351,16 +361,7 @@ fn no_commands(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
 
 fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
     let help = "no call of these tools can match it; correct the tools or leave it out";
-    let files = [
-        "read_file",
-        "read_many_files",
-        "list_directory",
-        "glob",
-        "grep_search",
-        "write_file",
-        "replace",
-        SHELL,
-    ];
+    let takes = |touches: Touches| touches.is_path() || touches == Touches::Commands;
     let later = rule.tools.iter().all(|tool| match tool {
         ToolPattern::Glob(_) | ToolPattern::Origin("mcp" | "discovered") => true,
         ToolPattern::Name(name) => is_later(name),
@@ -371,20 +372,24 @@ fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
             found,
             "never-matches",
             rule.span,
-            "`commands` applies only to run_shell_command".to_owned(),
+            format!("`commands` applies only to {SHELL}"),
             help,
         );
     }
-    if rule.hosts.is_some() && !rule.is_about_builtin("web_fetch") && !rule.is_about_builtin(SHELL) {
+    let reaches = |tool: &ToolSpec| matches!(tool.effects.touches, Touches::Urls | Touches::Commands);
+    if rule.hosts.is_some() && !rule.is_about_any(reaches) {
         warn(
             found,
             "never-matches",
             rule.span,
-            "`hosts` applies only to web_fetch and commands".to_owned(),
+            format!(
+                "`hosts` applies only to {} and commands",
+                builtin_for(CommandAccessKind::Fetches).name
+            ),
             help,
         );
     }
-    if rule.paths.is_some() && !files.iter().any(|tool| rule.is_about_builtin(tool)) {
+    if rule.paths.is_some() && !rule.is_about_any(|tool| takes(tool.effects.touches)) {
         let help = if later {
             "use `with: { ARGUMENT: PATTERN }` for tools of servers"
         } else {
@@ -568,19 +573,21 @@ fn is_builtin(program: &str) -> bool {
     ["cd", "wait", "type", "read", "set", "exit", "return", "[["].contains(&program)
 }
 
-/// The tools that show the content of files.
-const READERS: [&str; 3] = ["read_file", "read_many_files", "grep_search"];
+/// The tools that show the content of files, searches last.
+fn readers() -> impl Iterator<Item = &'static ToolSpec> {
+    path_readers().into_iter().filter(|tool| tool.effects.shows_contents)
+}
 
 /// Warns about a denial of some readers of a path that leaves another one allowed there.
 fn other_readers(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
-    let named = READERS.iter().any(|tool| rule.is_about_builtin(tool));
+    let named = rule.is_about_any(|tool| tool.effects.shows_contents);
     if rule.effect != RuleEffect::Deny || rule.is_about_arguments() || !named {
         return;
     }
     for pattern in rule.paths.iter().flatten() {
-        let open: Vec<&str> = READERS
-            .into_iter()
+        let open: Vec<&str> = readers()
             .filter(|tool| reads(policy, tool, pattern))
+            .map(|tool| tool.name.as_str())
             .collect();
         if open.is_empty() {
             continue;
@@ -592,7 +599,7 @@ fn other_readers(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
 }
 
 /// Whether a rule lets a built-in tool read what a pattern matches, and no rule denies or suspends that.
-fn reads(policy: &Policy, tool: &str, pattern: &PathPattern) -> bool {
+fn reads(policy: &Policy, tool: &ToolSpec, pattern: &PathPattern) -> bool {
     let mut place = ResolvedPath::of_tree(pattern.text());
     if !pattern.is_literal() {
         place = ResolvedPath {
@@ -611,7 +618,7 @@ fn reads(policy: &Policy, tool: &str, pattern: &PathPattern) -> bool {
     };
     let allows =
         |rule: &Rule| rule.effect == RuleEffect::Allow && (is_same(rule) || file_fits(rule, &place, false).is_ok());
-    let of_tool = || policy.rules.iter().filter(|rule| rule.is_about_builtin(tool));
+    let of_tool = || policy.rules.iter().filter(|rule| rule.is_about_tool(tool));
     of_tool().any(allows) && !of_tool().any(closes)
 }
 
@@ -674,9 +681,7 @@ fn profiles(policy: &Policy, found: &mut Vec<Diagnostic>) {
 fn environment(policy: &Policy, found: &mut Vec<Diagnostic>) {
     for name in policy.env_pass.iter().flatten() {
         let upper = name.to_uppercase();
-        let secret = ["TOKEN", "SECRET", "KEY", "PASS", "CRED"]
-            .iter()
-            .any(|word| upper.contains(word));
+        let secret = is_secret_name(name);
         let loader = upper.starts_with("LD_")
             || upper.starts_with("DYLD_")
             || ["PATH", "BASH_ENV", "ENV", "NODE_OPTIONS", "PYTHONPATH"].contains(&upper.as_str());

@@ -1,18 +1,19 @@
 //! Builds the set of policies from their texts: rule ids, examples, and names of tools that are known only later. Pure:
 //! the caller reads the files.
 
-use super::calls::{lexical, without_tree};
 use super::extends::{Extended, depends_on_tree, looks_at_tree};
-use super::model::{KnownTools, Policy, PolicySet, Rule, RuleEffect, SHELL, ToolPattern, Uses};
+use super::lexical_access::{lexical, without_tree};
+use super::model::{KnownTools, Policy, PolicySet, Rule, RuleEffect, SHELL, ToolPattern, Uses, path_readers};
 use super::needs::gather;
 use super::parse;
 use super::rule_match::{forbids, modifies};
 use super::shell::{self, Grants};
 use crate::base::access::{Access, CommandAccess, FsView};
-use crate::base::call::{ToolKind, ToolOrigin};
+use crate::base::call::{ToolKind, ToolOrigin, ToolSpec, Touches};
 use crate::base::ruling::{Decision, PolicyInput};
 use crate::diag::diagnostic::{any_error, sort};
 use crate::diag::{Diagnostic, SourceFiles, Span};
+use crate::tools::{CommandAccessKind, builtin_for, file_writers};
 use serde_json::{Value, json};
 
 /// A policy text and its name: the path as it was given on the command line.
@@ -23,7 +24,7 @@ pub struct PolicySource {
 }
 
 /// The name of the policy that applies when none is given.
-pub const DEFAULT: &str = "builtin:read-only";
+pub(super) const DEFAULT: &str = "builtin:read-only";
 
 /// Loads all policies; without any, `builtin:read-only` applies. A source that is given twice counts once.
 ///
@@ -93,6 +94,44 @@ pub fn check_with(
     }
     sort(&mut problems);
     (set, problems)
+}
+
+impl PolicySet {
+    /// Denies commands that begin with the words of an entry of `never` and, if `only` is set, those that begin with
+    /// the words of none of its entries. Used for the settings of a recipe.
+    ///
+    /// # Errors
+    /// An entry is not a list of plain words. The error is a phrase for people.
+    pub fn limit_commands(&mut self, only: Option<&[String]>, never: &[String]) -> Result<(), String> {
+        let quoted = |entries: &[String]| serde_json::to_string(entries).unwrap_or_default();
+        let mut text = "version: 1\nrules:\n".to_owned();
+        let because = "because: the settings of the recipe leave the command out";
+        if let Some(only) = only {
+            let except = quoted(only);
+            text.push_str(&format!(
+                "  - {{ id: 'settings:core', deny: {SHELL}, except: {except}, {because} }}\n"
+            ));
+        }
+        if !never.is_empty() {
+            let commands = quoted(never);
+            text.push_str(&format!(
+                "  - {{ id: 'settings:exclude', deny: {SHELL}, commands: {commands}, {because} }}\n"
+            ));
+        }
+        let source = PolicySource {
+            name: "settings".to_owned(),
+            text,
+        };
+        let loaded = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin());
+        let (limits, _) = loaded.map_err(|problems| {
+            let first = problems.into_iter().map(|problem| problem.message).next();
+            first.unwrap_or_default()
+        })?;
+        if let Some(first) = self.files.first_mut() {
+            first.rules.extend(limits.files.into_iter().flat_map(|file| file.rules));
+        }
+        Ok(())
+    }
 }
 
 /// A warning for a policy that depends on the tree's toolchains if none is recognised in the tree.
@@ -206,13 +245,8 @@ fn example(policy: &Policy, rule: &Rule, text: &str) -> Result<(), String> {
 }
 
 fn example_on(policy: &Policy, rule: &Rule, text: &str, fs_view: &FsView<'_>) -> Result<(), String> {
-    let (tool, kind, access, args) = example_call(rule, text);
-    let asked = PolicyInput {
-        tool,
-        kind,
-        origin: &ToolOrigin::Builtin,
-        args: &args,
-    };
+    let (tool, access, args) = example_call(rule, text);
+    let asked = PolicyInput::of(tool, &args);
     if rule.effect == RuleEffect::Allow {
         let alone = PolicySet::of(vec![Policy {
             rules: vec![Rule {
@@ -252,9 +286,12 @@ fn example_on(policy: &Policy, rule: &Rule, text: &str, fs_view: &FsView<'_>) ->
 }
 
 /// The call that an example stands for: a command, a URL or a path, depending on what narrows the rule.
-fn example_call(rule: &Rule, text: &str) -> (&'static str, ToolKind, Access, Value) {
-    let about = |tool: &str| rule.is_about_builtin(tool);
-    if rule.commands.is_some() || (!rule.is_narrowed() && about(SHELL)) {
+fn example_call(rule: &Rule, text: &str) -> (&'static ToolSpec, Access, Value) {
+    let (runs, fetches) = (
+        builtin_for(CommandAccessKind::Runs),
+        builtin_for(CommandAccessKind::Fetches),
+    );
+    if rule.commands.is_some() || (!rule.is_narrowed() && rule.is_about_tool(runs)) {
         let command = CommandAccess {
             text: text.to_owned(),
             dir: String::new(),
@@ -263,31 +300,27 @@ fn example_call(rule: &Rule, text: &str) -> (&'static str, ToolKind, Access, Val
             commands: vec![command],
             ..Access::none()
         };
-        return (SHELL, ToolKind::Execute, access, json!({ "command": text }));
+        return (runs, access, json!({ "command": text }));
     }
-    if (rule.hosts.is_some() && rule.paths.is_none()) || (!rule.is_narrowed() && about("web_fetch")) {
+    if (rule.hosts.is_some() && rule.paths.is_none()) || (!rule.is_narrowed() && rule.is_about_tool(fetches)) {
         let access = Access {
             urls: vec![text.to_owned()],
             ..Access::none()
         };
-        return ("web_fetch", ToolKind::Fetch, access, json!({ "url": text }));
+        return (fetches, access, json!({ "url": text }));
     }
     let place = lexical(text);
-    let reading = ["read_file", "read_many_files", "list_directory", "grep_search", "glob"];
-    if let Some(tool) = reading.into_iter().find(|tool| about(tool)) {
-        let kind = if tool == "glob" || tool == "grep_search" {
-            ToolKind::Search
-        } else {
-            ToolKind::Read
+    if let Some(tool) = path_readers().into_iter().find(|tool| rule.is_about_tool(tool)) {
+        let args = match tool.effects.touches {
+            Touches::Directory => json!({ "dir_path": text }),
+            Touches::Patterns => json!({ "include": [text] }),
+            _ => json!({ "file_path": text }),
         };
-        return (tool, kind, Access::read(place), json!({ "file_path": text }));
+        return (tool, Access::read(place), args);
     }
-    let tool = if about("replace") && !about("write_file") {
-        "replace"
-    } else {
-        "write_file"
-    };
-    (tool, ToolKind::Edit, Access::write(place), json!({ "file_path": text }))
+    let writes = builtin_for(CommandAccessKind::Writes);
+    let tool = file_writers().find(|tool| rule.is_about_tool(tool)).unwrap_or(writes);
+    (tool, Access::write(place), json!({ "file_path": text }))
 }
 
 #[cfg(test)]

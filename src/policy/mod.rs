@@ -2,12 +2,12 @@
 
 pub mod bounds;
 mod brief;
-pub mod calls;
 pub mod cases;
 pub mod changes;
 pub mod closed;
 pub mod codes;
 pub mod decide;
+pub mod describe;
 pub mod exec;
 pub mod explain;
 pub mod extends;
@@ -16,10 +16,12 @@ mod helpers;
 pub mod hosts;
 pub mod import;
 mod installed;
+mod intersect;
+pub mod lexical_access;
 pub mod lint;
 pub mod load;
 pub mod model;
-pub mod names;
+pub mod name_folding;
 mod nearest;
 pub mod needs;
 pub mod parse;
@@ -33,7 +35,6 @@ pub mod set;
 pub mod shell;
 pub mod suggest;
 mod text_values;
-pub mod words;
 
 pub use changes::{Author, ChangeRuling, rule_change, rule_link, rule_repository};
 pub use decide::{decide, decide_with, ruled_commands};

@@ -2,16 +2,16 @@
 
 use super::files::PathPattern;
 use super::hosts::HostPattern;
-use super::names::wild;
+use super::name_folding::wild;
 use super::profiles::OwnProfiles;
 use super::shell::PrefixWord;
-use crate::base::budget::Budget;
-use crate::base::call::{ToolKind, ToolOrigin};
+use crate::base::budget::{Budget, least};
+use crate::base::call::{Offered, ToolKind, ToolOrigin, ToolSpec, Touches};
 use crate::base::event::PolicyText;
 use crate::base::grant::Starts;
 use crate::base::ruling::{Decision, Ruling};
 use crate::diag::Span;
-use crate::tools;
+use crate::tools::{self, CommandAccessKind, builtin_for};
 use globset::GlobMatcher;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,13 +74,9 @@ pub struct DeliveryLimits {
 impl DeliveryLimits {
     /// The lower of the two limits, field by field.
     pub fn lowered_by(self, other: Self) -> Self {
-        let lower = |a: Option<u64>, b: Option<u64>| match (a, b) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
         Self {
-            max_files: lower(self.max_files, other.max_files),
-            max_lines: lower(self.max_lines, other.max_lines),
+            max_files: least(self.max_files, other.max_files),
+            max_lines: least(self.max_lines, other.max_lines),
         }
     }
 }
@@ -294,17 +290,40 @@ impl Rule {
 
     /// Whether commands must not write the paths that it names, because it denies or suspends writing them.
     pub(super) fn closes_paths(&self) -> bool {
-        let writes = ["write_file", "replace", SHELL];
+        self.closes_paths_of(tools::builtin_specs())
+    }
+
+    /// The same, where these are the built-in tools.
+    fn closes_paths_of(&self, tools: &[ToolSpec]) -> bool {
         self.is_restricting()
             && self.paths.is_some()
             && self.commands.is_none()
             && self.with.is_empty()
-            && writes.iter().any(|tool| self.is_about_builtin(tool))
+            && tools
+                .iter()
+                .any(|tool| tool.effects.can_write() && self.is_about_tool(tool))
     }
 
     /// Whether the rule applies to one of the built-in tools.
     pub fn is_about_builtin(&self, name: &str) -> bool {
         builtin_kind(name).is_some_and(|kind| self.is_about(name, kind, &ToolOrigin::Builtin))
+    }
+
+    /// Whether the rule applies to the tool with this declaration.
+    pub fn is_about_tool(&self, tool: &ToolSpec) -> bool {
+        self.is_about(&tool.name, tool.kind, &tool.origin)
+    }
+
+    /// Whether the rule applies to a built-in tool of this sort.
+    pub fn is_about_any(&self, of: impl Fn(&ToolSpec) -> bool) -> bool {
+        tools::builtin_specs()
+            .iter()
+            .any(|tool| of(tool) && self.is_about_tool(tool))
+    }
+
+    /// Whether the rule applies to the tool whose rules also decide this access of commands.
+    pub fn is_about_access(&self, access: CommandAccessKind) -> bool {
+        self.is_about_tool(builtin_for(access))
     }
 
     /// Whether the rule denies or suspends.
@@ -314,7 +333,7 @@ impl Rule {
 
     /// Whether the rule is about writing files with a tool, or about commands, which write files too.
     pub(super) fn is_about_writing(&self) -> bool {
-        self.is_about_builtin("write_file") || self.is_about_builtin(SHELL)
+        self.is_about_access(CommandAccessKind::Writes) || self.is_about_builtin(SHELL)
     }
 
     /// Whether the rule comes from a built-in policy (`builtin:edit`).
@@ -334,11 +353,11 @@ impl Rule {
 }
 
 /// The name of the tool that runs shell text.
-pub const SHELL: &str = "run_shell_command";
+pub use crate::tools::SHELL;
 
 /// Whether a built-in tool needs no rule, because it shows only what this run started itself.
 pub fn needs_no_rule(tool: &str) -> bool {
-    tools::builtin_spec(tool).is_some_and(|spec| spec.effects.follows_commands)
+    tools::builtin_spec(tool).is_some_and(|spec| spec.effects.offered == Offered::WithCommands)
 }
 
 /// One tool that policies may name.
@@ -358,6 +377,19 @@ pub struct KnownTools {
 /// The kind of a built-in tool.
 pub fn builtin_kind(name: &str) -> Option<ToolKind> {
     tools::builtin_spec(name).map(|spec| spec.kind)
+}
+
+/// What the arguments of a built-in tool name.
+pub(super) fn builtin_touches(name: &str) -> Option<Touches> {
+    tools::builtin_spec(name).map(|spec| spec.effects.touches)
+}
+
+/// The built-in tools that read paths: first those of one file, then those that show contents of several, then searches.
+pub(super) fn path_readers() -> Vec<&'static ToolSpec> {
+    let reads = |tool: &&ToolSpec| tool.effects.touches.is_path() && tool.effects.touches != Touches::WrittenFile;
+    let mut found: Vec<&ToolSpec> = tools::builtin_specs().iter().filter(reads).collect();
+    found.sort_by_key(|tool| (tool.kind != ToolKind::Read, !tool.effects.shows_contents));
+    found
 }
 
 impl KnownTools {
@@ -425,4 +457,56 @@ pub struct RuledCommand {
     pub starts: Starts,
     /// Whether it starts an installed program by name; which program that is, is checked again at exec.
     pub launched: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::call::{ToolEffects, Touches};
+    use crate::diag::SourceFiles;
+    use crate::policy::load::{PolicySource, load};
+
+    fn made_up(effects: ToolEffects) -> ToolSpec {
+        ToolSpec {
+            name: "append_file".to_owned(),
+            display_name: String::new(),
+            description: String::new(),
+            kind: ToolKind::Edit,
+            origin: ToolOrigin::Builtin,
+            parameters: serde_json::json!({ "type": "object" }),
+            aliases: Vec::new(),
+            effects,
+        }
+    }
+
+    #[test]
+    fn a_new_tool_that_writes_files_closes_paths() {
+        let text = "version: 1\nrules: [{ deny: write_file, paths: [a] }]";
+        let source = PolicySource {
+            name: "p.yaml".to_owned(),
+            text: text.to_owned(),
+        };
+        let (set, _) = load(&mut SourceFiles::new(), &[source], &KnownTools::builtin()).unwrap();
+        let rule = Rule {
+            tools: vec![ToolPattern::Name("append_file".to_owned())],
+            ..set.files[0].rules[0].clone()
+        };
+        for (effects, closes) in [
+            (ToolEffects::writes(Touches::WrittenFile), true),
+            (ToolEffects::writes(Touches::Commands), true),
+            (ToolEffects::shows(Touches::File), false),
+            (ToolEffects::reaches_outside(Touches::Urls), false),
+            (ToolEffects::default(), false),
+        ] {
+            assert_eq!(rule.closes_paths_of(&[made_up(effects)]), closes, "{effects:?}");
+        }
+        assert!(!rule.closes_paths());
+        let by_kind = Rule {
+            tools: vec![ToolPattern::Kind(ToolKind::Edit)],
+            ..rule
+        };
+        assert!(
+            by_kind.closes_paths_of(&[made_up(ToolEffects::writes(Touches::WrittenFile))]) && by_kind.closes_paths()
+        );
+    }
 }

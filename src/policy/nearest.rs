@@ -3,11 +3,14 @@
 use super::brief::limited;
 use super::model::PolicySet;
 use super::needs::{Need, line};
+use crate::base::call::ToolSpec;
+use crate::tools::{CommandAccessKind, builtin_for, file_writers, other_names};
 
 /// The most entries in one suggestion.
 const NAMED: usize = 12;
 
-/// Command prefixes and what to do instead, whatever the policy. The longest matching prefix counts.
+/// Command prefixes and what to do instead, whatever the policy. The longest matching prefix counts. `<write>` and
+/// `<edit>` stand for the tools that write a whole file and change a part of one.
 const INSTEAD: &[(&str, &str)] = &[
     ("git push", PATCH),
     ("git commit", PATCH),
@@ -47,7 +50,7 @@ const INSTEAD: &[(&str, &str)] = &[
     ("cargo install", INSTALL),
     (
         "cargo add",
-        "add the dependency to Cargo.toml with replace, if that file may be written",
+        "add the dependency to Cargo.toml with <edit>, if that file may be written",
     ),
     ("apt", INSTALL),
     ("apt-get", INSTALL),
@@ -61,43 +64,29 @@ const INSTEAD: &[(&str, &str)] = &[
     ("code", EDITOR),
 ];
 const PATCH: &str = "the runner makes the patch from the changed files: do not commit, branch or push";
-const UNDO: &str = "undo a change with replace or write_file";
-const FETCH: &str = "nothing is fetched from elsewhere: work with the commit that is there";
+const UNDO: &str = "undo a change with <edit> or <write>";
+const FETCH: &str = "no commits can be fetched: work with the current commit";
 const REQUEST: &str = "the runner delivers the result: open and change no requests or issues";
 const INSTALL: &str =
     "nothing is installed during a run: work with what is there, and say in your final answer what is missing";
-const EDITOR: &str = "change files with replace or write_file";
-
-/// Programs whose job one of the tools does, with that tool.
-const TOOLS: &[(&[&str], &str)] = &[
-    (
-        &["cat", "head", "tail", "less", "more", "bat", "nl", "sed"],
-        "read_file",
-    ),
-    (&["ls", "tree", "dir"], "list_directory"),
-    (&["find", "fd", "fdfind", "locate"], "glob"),
-    (&["grep", "egrep", "fgrep", "rg", "ag", "ack"], "grep_search"),
-    (&["curl", "wget", "http"], "web_fetch"),
-    (&["tee", "touch", "cp"], "write_file"),
-    (&["patch"], "replace"),
-];
+const EDITOR: &str = "change files with <edit> or <write>";
 
 /// What to do instead of an access that nothing covers; `None` if there is no good alternative.
 pub(super) fn instead(set: &PolicySet, need: &Need<'_>) -> Option<String> {
     match need {
         Need::Command(simple) | Need::State(simple) => command(set, &line(simple)),
         Need::Url(_) | Need::ShellHost(..) => Some(match set.allowed_hosts().as_slice() {
-            [] => "no host may be reached: go on without the network".to_owned(),
+            [] => "no host may be reached: continue without the network".to_owned(),
             hosts => format!("hosts that may be reached: {}", first(hosts)),
         }),
-        Need::Write(_) | Need::ShellWrite(..) => Some(match set.allowed_places("write_file").as_slice() {
-            [] if !may(set, "write_file") => {
+        Need::Write(_) | Need::ShellWrite(..) => Some(match set.allowed_places(CommandAccessKind::Writes).as_slice() {
+            [] if !may(set, builtin_for(CommandAccessKind::Writes)) => {
                 "nothing may be written: say in your final answer what would change".to_owned()
             }
             [] => return None,
             places => format!("places that may be written: {}", first(places)),
         }),
-        Need::Read(_) => match set.allowed_places("read_file").as_slice() {
+        Need::Read(_) => match set.allowed_places(CommandAccessKind::Reads).as_slice() {
             [] => None,
             places => Some(format!("places that may be read: {}", first(places))),
         },
@@ -105,9 +94,8 @@ pub(super) fn instead(set: &PolicySet, need: &Need<'_>) -> Option<String> {
     }
 }
 
-fn may(set: &PolicySet, tool: &str) -> bool {
-    let kind = super::model::builtin_kind(tool);
-    kind.is_some_and(|kind| set.may_allow(tool, kind, &crate::base::call::ToolOrigin::Builtin))
+fn may(set: &PolicySet, tool: &ToolSpec) -> bool {
+    set.may_allow(&tool.name, tool.kind, &tool.origin)
 }
 
 fn first(entries: &[String]) -> String {
@@ -131,7 +119,14 @@ fn advice(set: &PolicySet, line: &str) -> Option<String> {
     let advice = of_words(line)?;
     let program = |text: &str| text.split(' ').next().map(str::to_owned);
     let of_its_sort = |text: &String| program(text) == program(line) && of_words(text) == Some(advice);
-    (!set.allowed_like(line).iter().any(of_its_sort)).then(|| advice.to_owned())
+    (!set.allowed_like(line).iter().any(of_its_sort)).then(|| with_tools(advice))
+}
+
+/// An advice with the names of the tools.
+fn with_tools(advice: &str) -> String {
+    let writes = builtin_for(CommandAccessKind::Writes);
+    let edits = file_writers().nth(1).unwrap_or(writes);
+    advice.replace("<write>", &writes.name).replace("<edit>", &edits.name)
 }
 
 fn of_words(line: &str) -> Option<&'static str> {
@@ -147,11 +142,9 @@ fn command(set: &PolicySet, line: &str) -> Option<String> {
     }
     let program = line.split_whitespace().next().unwrap_or_default();
     let program = program.rsplit('/').next().unwrap_or_default();
-    let tool = TOOLS
-        .iter()
-        .find(|(programs, tool)| programs.contains(&program) && may(set, tool));
-    if let Some((_, tool)) = tool {
-        return Some(format!("use {tool}"));
+    let tool = other_names().find(|(tool, other)| other.programs.contains(&program) && may(set, tool));
+    if let Some((tool, _)) = tool {
+        return Some(format!("use {}", tool.name));
     }
     if set.allows_no_command() {
         return Some("no command may run: use the tools for files and searches".to_owned());

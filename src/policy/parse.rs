@@ -11,8 +11,9 @@ use crate::base::budget::{Budget, micros};
 use crate::base::event::PolicyPart;
 use crate::base::ruling::Decision;
 use crate::base::secret::is_model_key;
+use crate::base::toolchain;
 use crate::diag::diagnostic::any_error;
-use crate::diag::reader::{Problems, wrong_type};
+use crate::diag::reader::{Problems, refuse_empty, wrong_type};
 use crate::diag::{
     Diagnostic, FileKind, MapEntry, Reader, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line,
     parse as parse_yaml,
@@ -93,7 +94,7 @@ fn body(
         );
         return None;
     }
-    refuse_empty(&root, problems);
+    refuse_empty(&root, &[], problems);
     let mut reader = Reader::open(&root, "the policy", problems)?;
     reader.version(problems);
     let default = reader.choice(
@@ -263,24 +264,6 @@ fn tell_apart(files: &SourceFiles, rules: &mut [rule::Rule]) {
     }
 }
 
-/// Reports keys without a value: they would silently widen a rule, so they are errors everywhere.
-fn refuse_empty(node: &YamlNode, problems: &mut Problems) {
-    match &node.shape {
-        Shape::Scalar(_) => {}
-        Shape::List(items) => items.iter().for_each(|item| refuse_empty(item, problems)),
-        Shape::Map(entries) => {
-            for entry in entries {
-                if entry.value.is_null() {
-                    let problem =
-                        Diagnostic::error("empty-value", entry.key_span, format!("`{}` has no value", entry.key));
-                    problems.push(problem.help("write a value, or leave the key out"));
-                }
-                refuse_empty(&entry.value, problems);
-            }
-        }
-    }
-}
-
 fn sandbox(mut block: Reader<'_>, problems: &mut Problems) -> SandboxSection {
     let words = [
         ("auto", WishedLevel::Auto),
@@ -321,13 +304,13 @@ fn network(node: &YamlNode, problems: &mut Problems) -> Vec<HostPattern> {
 
 fn toolchains(names: Vec<Spanned<String>>, problems: &mut Problems) -> Vec<String> {
     for name in &names {
-        if !presets::TOOLCHAINS.contains(&name.value.as_str()) {
+        if !toolchain::NAMES.contains(&name.value.as_str()) {
             let problem = Diagnostic::error(
                 "unknown-toolchain",
                 name.span,
                 format!("there is no toolchain `{}`", name.value),
             );
-            let help = did_you_mean(&name.value, presets::TOOLCHAINS.iter().copied()).unwrap_or_default();
+            let help = did_you_mean(&name.value, toolchain::NAMES).unwrap_or_default();
             problems.push(problem.help(help));
         }
     }

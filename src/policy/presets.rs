@@ -1,5 +1,6 @@
 //! The built-in policies that `extends` and `--policy` can name, as policy text.
 
+use crate::base::toolchain;
 use crate::diag::diagnostic::list;
 use crate::diag::similar_word;
 
@@ -25,9 +26,6 @@ const ALL: &[(&str, &str)] = &[
     ("builtin:frozen-tests", include_str!("presets/frozen-tests.yaml")),
 ];
 
-/// The toolchains that `sandbox.toolchains` may name.
-pub const TOOLCHAINS: &[&str] = &["rust", "node", "python", "go", "java"];
-
 /// All names, including the prefix `builtin:`.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter()
@@ -38,9 +36,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// The text of a preset; `None` for an unknown name. `builtin:build` and `builtin:mixed` are generated for the `named`
 /// toolchains, or if there are none, for those of the `tree`.
 pub fn text(name: &str, named: Option<&[String]>, tree: &[String]) -> Option<String> {
-    let wanted: Vec<&str> = TOOLCHAINS
-        .iter()
-        .copied()
+    let wanted: Vec<&str> = toolchain::NAMES
+        .into_iter()
         .filter(|toolchain| named.unwrap_or(tree).iter().any(|name| name == toolchain))
         .collect();
     let extends = |first: &[&str], end: &str| {

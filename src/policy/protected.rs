@@ -4,7 +4,8 @@
 
 mod table;
 
-use super::names::fold_path;
+use super::name_folding::fold_path;
+use crate::base::git_dir::is_git_dir;
 
 pub use table::LIST;
 
@@ -102,9 +103,9 @@ fn from_top(above: &[String], path: &str) -> Option<Vec<String>> {
     Some(parts)
 }
 
-/// The directory above a path (`""` is the workspace) that git takes for a repository although it is not named `.git`,
+/// The directory above a path (`""` is the workspace) that git takes for a repository although no protected name says so,
 /// or would once the path exists: by its `HEAD` with `objects` and `refs`, or with `commondir`, which says where those
-/// are. `exists`: whether a path, relative to the workspace, is there.
+/// are. `exists`: whether an entry, also a link that leads nowhere, is at this path, relative to the workspace.
 pub fn repository_above<'p>(path: &'p str, exists: &dyn Fn(&str) -> bool) -> Option<&'p str> {
     let starts = std::iter::once(0).chain(path.match_indices('/').map(|(at, _)| at + 1));
     starts
@@ -113,8 +114,10 @@ pub fn repository_above<'p>(path: &'p str, exists: &dyn Fn(&str) -> bool) -> Opt
         .find_map(|(from, (lead, rest))| {
             let own = fold_path(rest.split('/').next().unwrap_or_default()).join("/");
             let has = |name: &str| own == name.to_ascii_lowercase() || exists(&format!("{lead}{name}"));
-            let is_one = has("HEAD") && (has("objects") && has("refs") || has("commondir"));
-            is_one.then(|| path.get(..from.saturating_sub(1)).unwrap_or_default())
+            // Without `refs` git takes it for none; the write that adds them is then the one that is refused.
+            let is_one = is_git_dir(|name| has(name) && (name != "objects" || has("refs")));
+            let dir = path.get(..from.saturating_sub(1)).unwrap_or_default();
+            (is_one && entry_of(dir).is_none()).then_some(dir)
         })
 }
 
@@ -123,7 +126,7 @@ pub fn repository_above<'p>(path: &'p str, exists: &dyn Fn(&str) -> bool) -> Opt
 pub enum Below {
     /// Counts even if it does not exist, because the directory exists only for it.
     Always(String),
-    /// Counts if this path exists.
+    /// Counts if an entry, also a link that leads nowhere, is at this path.
     Path(String),
     /// Counts if this shell pattern matches something.
     Pattern(String),
@@ -244,6 +247,8 @@ mod tests {
         assert_eq!(above(&["HEAD"], "commondir").as_deref(), Some(""));
         assert_eq!(above(&["d/HEAD", "d/objects"], "d/config"), None);
         assert_eq!(above(&["d/objects", "d/refs"], "d/config"), None);
+        // Its name protects it already.
+        assert_eq!(above(&[".git/HEAD", ".git/commondir"], ".git/config"), None);
     }
 
     #[test]

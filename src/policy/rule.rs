@@ -4,11 +4,13 @@ use super::files::{MAX_BRACES, MAX_BYTES, PathPattern};
 use super::hosts::HostPattern;
 pub use super::model::Rule;
 use super::model::{
-    CommandPrefix, Examples, Except, KnownTools, RuleEffect, RuleRuns, RuleWrites, SHELL, ToolPattern, ValuePattern,
+    CommandPrefix, Examples, Except, KnownTools, RuleEffect, RuleRuns, RuleWrites, ToolPattern, ValuePattern,
+    builtin_touches,
 };
 use super::shell::parse_prefix;
 use super::text_values::{string, strings};
-use crate::base::call::{ToolKind, ToolSpec};
+use crate::base::call::{ToolKind, ToolSpec, Touches};
+use crate::base::glob::has_odd_backslash;
 use crate::diag::diagnostic::{any_error, list};
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
@@ -209,7 +211,12 @@ fn name(
     id.value
 }
 
+/// Parses paths. Warns of those that are written with the separator of Windows: they match nothing.
 fn path_list(texts: &[Spanned<String>], problems: &mut Problems) -> Vec<PathPattern> {
+    for text in texts.iter().filter(|text| has_odd_backslash(&text.value)) {
+        let message = format!("in `{}`, a backslash takes the next character literally", text.value);
+        problems.push(Diagnostic::warning("backslash", text.span, message).help("write `/` between directories"));
+    }
     let parse = |text: &Spanned<String>| {
         PathPattern::parse(&text.value)
             .map_err(|why| {
@@ -389,8 +396,8 @@ fn except_of(rule: &Rule, node: &YamlNode, problems: &mut Problems) -> Except {
         (true, false, false) => except.paths = path_list(&texts, problems),
         (false, true, false) => except.commands = command_list(&texts, problems),
         (false, false, true) => except.hosts = host_list(&texts, problems),
-        (false, false, false) if only(rule, SHELL) => except.commands = command_list(&texts, problems),
-        (false, false, false) if only(rule, "web_fetch") => except.hosts = host_list(&texts, problems),
+        (false, false, false) if only(rule, Touches::Commands) => except.commands = command_list(&texts, problems),
+        (false, false, false) if only(rule, Touches::Urls) => except.hosts = host_list(&texts, problems),
         (false, false, false) => except.paths = path_list(&texts, problems),
         _ => {
             let problem = Diagnostic::error(
@@ -405,8 +412,9 @@ fn except_of(rule: &Rule, node: &YamlNode, problems: &mut Problems) -> Except {
     except
 }
 
-fn only(rule: &Rule, tool: &str) -> bool {
-    matches!(rule.tools.as_slice(), [ToolPattern::Name(name)] if name == tool)
+/// Whether the rule names one built-in tool, and its arguments name this.
+fn only(rule: &Rule, touches: Touches) -> bool {
+    matches!(rule.tools.as_slice(), [ToolPattern::Name(name)] if builtin_touches(name) == Some(touches))
 }
 
 /// Parses one entry of a rule's tools.

@@ -1,7 +1,6 @@
 //! Matches one rule against one access: strictly for allow rules (it must cover the access), broadly for deny rules (a
 //! possible match counts).
 
-use super::bounds::concerns;
 use super::files::PathPattern;
 use super::hosts::{self, HostPattern, UrlRefused};
 use super::model::{CommandPrefix, Except, Rule, RuleEffect, RuleRuns};
@@ -11,8 +10,10 @@ use super::shell::{
     searched, surely_covers, unvouched,
 };
 use crate::base::access::ResolvedPath;
+use crate::base::call::Touches;
 use crate::base::grant::Starts;
 use crate::base::ruling::{PolicyInput, shown_rule};
+use crate::tools::{CommandAccessKind, builtin_for};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -525,8 +526,12 @@ fn allows_shell_write(
         // The sandbox opens the repository for the rules of commands only.
         return miss("does not list `.git/**` in the rule for the git command");
     }
-    if !rule.is_about_builtin("write_file") {
-        return miss("does not allow `write_file`");
+    let writes = builtin_for(CommandAccessKind::Writes);
+    if !rule.is_about_tool(writes) {
+        return Err(Mismatch {
+            why: Cow::Owned(format!("does not allow `{}`", writes.name)),
+            near: None,
+        });
     }
     if rule.is_about_arguments() {
         return miss("narrowed to something other than paths");
@@ -550,7 +555,7 @@ fn allows_shell_host(
     };
     let by_shell =
         about && arguments(rule, asked, false).is_ok() && (rule.commands.is_none() || command(rule, by).is_ok());
-    let by_fetch = rule.is_about_builtin("web_fetch") && rule.commands.is_none() && rule.with.is_empty();
+    let by_fetch = rule.is_about_access(CommandAccessKind::Fetches) && rule.commands.is_none() && rule.with.is_empty();
     if (!by_shell && !by_fetch) || !shell_url_fits(url, patterns) {
         return miss("no host matches");
     }
@@ -602,12 +607,20 @@ pub fn forbids(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>) -> Result<
     }
 }
 
+/// Whether a rule applies to an access: to the called tool or, for a command's files, to the tool with the same effect.
+pub(super) fn concerns(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>, writing: bool) -> bool {
+    let same = match writing {
+        true => CommandAccessKind::Writes,
+        false => CommandAccessKind::Reads,
+    };
+    rule.is_about(asked.tool, asked.kind, asked.origin) || (need.is_shell() && rule.is_about_access(same))
+}
+
 fn concerns_by_path(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>, writing: bool) -> bool {
     if writing {
-        concerns(rule, need, asked, true) || rule.is_about_builtin("replace")
+        concerns(rule, need, asked, true) || rule.is_about_any(|tool| tool.effects.touches == Touches::WrittenFile)
     } else {
-        let reads = ["read_file", "read_many_files", "grep_search"];
-        rule.paths.is_some() && reads.iter().any(|tool| rule.is_about_builtin(tool))
+        rule.paths.is_some() && rule.is_about_any(|tool| tool.effects.shows_contents)
     }
 }
 

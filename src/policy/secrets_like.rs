@@ -1,6 +1,6 @@
 //! File names that conventionally hold secrets. Only names are examined, never contents.
 
-use super::names::fold_path;
+use super::name_folding::fold_path;
 use crate::base::git_config;
 
 /// Directories whose entire content counts, and what they hold.
@@ -18,6 +18,7 @@ const DIRS: &[(&str, &str)] = &[
     (".terraform.d", "a service's token"),
     (".oci", "access keys"),
     (".local/share/keyrings", "passwords"),
+    (".secrets", "secrets by its name"),
     ("uv/credentials", "passwords of package indexes"),
     ("condarc.d", "tokens of package channels"),
 ];
@@ -39,6 +40,8 @@ const NAMES: &[(&str, &str)] = &[
     (".pgpass", "database passwords"),
     (".my.cnf", "database passwords"),
     (".vault-token", "a token"),
+    (".secret", "a secret by its name"),
+    (".secrets", "secrets by its name"),
     (".s3cfg", "access keys"),
     (".boto", "access keys"),
     (".authinfo", "passwords of hosts"),
@@ -61,6 +64,9 @@ const NAMES: &[(&str, &str)] = &[
     (".cargo/credentials", "a registry's token"),
     (".cargo/credentials.toml", "a registry's token"),
     (".terraformrc", "a service's token"),
+    ("terraform.rc", "a service's token"),
+    ("rclone.conf", "passwords and tokens of remotes"),
+    ("token.json", "tokens of a signed-in user"),
     (".docker/config.json", "a registry's password"),
     (".gem/credentials", "a registry's key"),
     ("shadow", "password hashes"),

@@ -1,10 +1,11 @@
 //! Combines several policy files: sandbox, limits, environment, unreadable paths and those of the run itself.
 
 use super::bounds::{opens_secret, refuse};
-use super::calls::without_tree;
 use super::hosts::HostPattern;
+use super::intersect::intersection;
+use super::lexical_access::without_tree;
 use super::model::{DeliveryLimits, Policy, PolicySet, Rule, SHELL, SandboxWish};
-use super::names::fold_path;
+use super::name_folding::fold_path;
 use super::needs::{Need, ShellReader};
 use super::profiles::OwnProfiles;
 use super::rule_match::{allows, file_fits, forbids};
@@ -14,7 +15,7 @@ use crate::base::budget::Budget;
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::PolicyText;
 use crate::base::ruling::PolicyInput;
-use crate::diag::SourceFiles;
+use crate::tools::{CommandAccessKind, builtin_for};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -187,42 +188,6 @@ impl PolicySet {
         self
     }
 
-    /// Denies commands that begin with the words of an entry of `never` and, if `only` is set, those that begin with
-    /// the words of none of its entries. Used for the settings of a recipe.
-    ///
-    /// # Errors
-    /// An entry is not a list of plain words. The error is a phrase for people.
-    pub fn limit_commands(&mut self, only: Option<&[String]>, never: &[String]) -> Result<(), String> {
-        let quoted = |entries: &[String]| serde_json::to_string(entries).unwrap_or_default();
-        let mut text = "version: 1\nrules:\n".to_owned();
-        let because = "because: the settings of the recipe leave the command out";
-        if let Some(only) = only {
-            let except = quoted(only);
-            text.push_str(&format!(
-                "  - {{ id: 'settings:core', deny: run_shell_command, except: {except}, {because} }}\n"
-            ));
-        }
-        if !never.is_empty() {
-            let commands = quoted(never);
-            text.push_str(&format!(
-                "  - {{ id: 'settings:exclude', deny: run_shell_command, commands: {commands}, {because} }}\n"
-            ));
-        }
-        let source = super::PolicySource {
-            name: "settings".to_owned(),
-            text,
-        };
-        let loaded = super::load(&mut SourceFiles::new(), &[source], &super::KnownTools::builtin());
-        let (limits, _) = loaded.map_err(|problems| {
-            let first = problems.into_iter().map(|problem| problem.message).next();
-            first.unwrap_or_default()
-        })?;
-        if let Some(first) = self.files.first_mut() {
-            first.rules.extend(limits.files.into_iter().flat_map(|file| file.rules));
-        }
-        Ok(())
-    }
-
     /// Protects these workspace paths from writing: the policy and recipe files of the run.
     pub fn protect(&mut self, paths: impl IntoIterator<Item = String>) {
         self.protect.extend(paths);
@@ -244,6 +209,12 @@ impl PolicySet {
     /// for commands.
     pub fn unreadable(&self, tool: &str, kind: ToolKind, path: &str) -> bool {
         self.is_unreadable(tool, kind, path, false)
+    }
+
+    /// Whether the model may be shown a file of the tree that no call of it asks for: as if it read the file.
+    pub fn may_show(&self, place: &ResolvedPath) -> bool {
+        let reads = builtin_for(CommandAccessKind::Reads);
+        place.inside && !self.unreadable(&reads.name, reads.kind, &place.path)
     }
 
     /// As [`PolicySet::unreadable`], for a file that an allowed call of the tool found: the arguments of the call were
@@ -300,26 +271,4 @@ fn denies_file(policy: &Policy, need: &Need<'_>, asked: &PolicyInput<'_>) -> boo
     policy
         .restricting()
         .any(|rule| rule.is_narrowed() && forbids(rule, need, asked).is_ok())
-}
-
-/// What lists have in common: of each two lists, the entries of one that are within an entry of the other. Empty if there
-/// is no list.
-pub(super) fn intersection<T: Clone + PartialEq>(
-    lists: impl IntoIterator<Item = Vec<T>>,
-    within: impl Fn(&T, &T) -> bool,
-) -> Vec<T> {
-    let kept = |ours: &[T], theirs: &[T]| -> Vec<T> {
-        let kept = ours.iter().filter(|one| theirs.iter().any(|other| within(one, other)));
-        kept.cloned().collect()
-    };
-    let both = |ours: Vec<T>, theirs: Vec<T>| {
-        let mut both = kept(&ours, &theirs);
-        for one in kept(&theirs, &ours) {
-            if !both.contains(&one) {
-                both.push(one);
-            }
-        }
-        both
-    };
-    lists.into_iter().reduce(both).unwrap_or_default()
 }

@@ -3,7 +3,8 @@
 
 use super::files::PathPattern;
 use super::hosts::{self, UrlTarget};
-use super::model::{PolicySet, SHELL, Uses, WishedLevel};
+use super::load::DEFAULT;
+use super::model::{KnownTools, PolicySet, RuleEffect, SHELL, Uses, WishedLevel};
 use super::needs::{hides_subcommand, line, prefix_of};
 use super::rule_match;
 use super::shell::{self, Grants};
@@ -13,8 +14,9 @@ use crate::base::event::Unruled;
 use crate::base::grant::JudgedExec;
 use crate::base::quote::{shell_word, yaml_string};
 use crate::base::ruling::{Decision, PolicyInput, Ruling};
-use crate::diag::diagnostic;
 use crate::diag::render::escape;
+use crate::diag::{SourceFiles, diagnostic};
+use crate::tools::{CommandAccessKind, builtin_for};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -219,8 +221,11 @@ fn note_change(unruled: &Unruled, used: &mut Used) {
         return;
     }
     let what = match unruled.left {
-        true => "was left out of the patch; allow `write_file` on it, or let git ignore it",
-        false => "was put back",
+        true => format!(
+            "was left out of the patch; allow `{}` on it, or let git ignore it",
+            builtin_for(CommandAccessKind::Writes).name
+        ),
+        false => "was put back".to_owned(),
     };
     let rule = of_rule(unruled.rule.as_deref());
     used.left
@@ -261,7 +266,7 @@ fn note_command(
                     .insert(format!("{SHELL}: {} ({})", concern.reason, concern.code));
             }
             None if hides_subcommand(simple) => {
-                let what = "which subcommand it is, is known only when it runs";
+                let what = "its subcommand is known only when it runs";
                 used.left.insert(format!("{SHELL}: `{}`: {what}", line(simple)));
             }
             None => {
@@ -307,7 +312,7 @@ pub fn header(policies: &BTreeSet<String>) -> String {
             diagnostic::list(&own.iter().chain(shipped).copied().collect::<Vec<_>>()),
             match shipped.is_empty() {
                 true => "",
-                false => "; in place of one of this program, a file of your own that extends it",
+                false => "; instead of a shipped one, a file of your own that extends it",
             }
         ),
     };
@@ -317,21 +322,38 @@ pub fn header(policies: &BTreeSet<String>) -> String {
          # It goes into {place}:\n\
          # - the entries of `rules` into the list `rules` there, and those of `extends` into `extends`;\n\
          # - the hosts of `sandbox.network`, if any are suggested, into `sandbox: {{ network: [HOST] }}` there.\n\
-         # Then check the file, hold it against your cases, and see which rulings of a run it changes:\n\
+         # Then check the file, test it with your cases, and see which rulings of a run it changes:\n\
          #   overnight policy check FILE\n\
          #   overnight policy test FILE --cases CASES\n\
          #   overnight policy explain FILE --run RUN\n"
     )
 }
 
+/// The policy that applies when none is given, whose rules are extended rather than repeated.
+struct Preset(Option<PolicySet>);
+
+impl Preset {
+    fn read_only() -> Self {
+        let loaded = super::load(&mut SourceFiles::new(), &[], &KnownTools::builtin());
+        Self(loaded.ok().map(|(set, _)| set))
+    }
+
+    /// Whether a rule of it allows the built-in tool: on paths, or calls that access nothing.
+    fn allows(&self, tool: &str, on_paths: bool) -> bool {
+        let rules = self.0.iter().flat_map(|set| &set.files).flat_map(|file| &file.rules);
+        let mut allows = rules.filter(|rule| rule.effect == RuleEffect::Allow && rule.is_narrowed() == on_paths);
+        allows.any(|rule| rule.is_about_builtin(tool))
+    }
+}
+
 fn render(used: &Used) -> String {
     let mut out = "version: 1\n".to_owned();
-    let preset = ["list_directory", "read_file", "read_many_files", "glob", "grep_search"];
-    let (plain, other): (Vec<&String>, Vec<&String>) =
-        used.reading.iter().partition(|tool| preset.contains(&tool.as_str()));
-    let plan = used.others.contains("write_todos");
-    if !plain.is_empty() || plan {
-        out.push_str("extends: [\"builtin:read-only\"]\n");
+    let preset = Preset::read_only();
+    let (plain, other): (Vec<&String>, Vec<&String>) = used.reading.iter().partition(|tool| preset.allows(tool, true));
+    let (plain_others, others): (Vec<&String>, Vec<&String>) =
+        used.others.iter().partition(|tool| preset.allows(tool, false));
+    if !plain.is_empty() || !plain_others.is_empty() {
+        let _ = writeln!(out, "extends: [\"{DEFAULT}\"]");
     }
     let mut rules = String::new();
     for tool in other {
@@ -345,7 +367,8 @@ fn render(used: &Used) -> String {
         rule(&mut rules, &format!("[{}]", tools.join(", ")), &[("paths", paths)]);
     }
     if !used.shell_writes.is_empty() {
-        rule(&mut rules, "write_file", &[("paths", patterns(&used.shell_writes))]);
+        let writes = &builtin_for(CommandAccessKind::Writes).name;
+        rule(&mut rules, writes, &[("paths", patterns(&used.shell_writes))]);
     }
     if !used.commands.is_empty() {
         rule(
@@ -361,7 +384,7 @@ fn render(used: &Used) -> String {
             &[("hosts", hosts.iter().cloned().collect())],
         );
     }
-    for tool in used.others.iter().filter(|tool| *tool != "write_todos") {
+    for tool in others {
         rule(&mut rules, &yaml_string(tool), &[]);
     }
     if !rules.is_empty() {

@@ -58,6 +58,9 @@ enum Watching {
 impl Channel {
     /// A channel to a child that is about to be started, and the end that the child inherits. While this process holds
     /// that end too, the channel never reaches end of file.
+    ///
+    /// # Errors
+    /// No socket pair can be created, or the runtime cannot watch it.
     pub fn new() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;

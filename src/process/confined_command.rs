@@ -7,10 +7,10 @@ use super::confine::mediate::Places;
 use super::confine::order::Streams;
 use super::confine::spec::{Preparation, Spec, Task, WorkspaceReach};
 use super::exec_witness::Order;
+use super::fork::fork;
+use super::process_tree::ProcessTree;
 use super::proxy::{self, ProxyRules};
-use super::spawn;
 use super::spawn_error::SpawnError;
-use super::tree::ProcessTree;
 use super::{Confinement, Network, SandboxLevel};
 use crate::base::grant::ExecJudge;
 use crate::base::sync::lock;
@@ -45,7 +45,7 @@ pub(super) fn has_helper() -> bool {
 }
 
 /// A confined child that has been started.
-pub(super) struct Started {
+pub(super) struct StartedChild {
     pub child: Child,
     pub tree: ProcessTree,
     pub channel: Channel,
@@ -72,7 +72,7 @@ impl Waiting {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let (child, mark) = spawn::fork(&mut command, vec![theirs.as_raw_fd()])?;
+        let (child, mark) = fork(&mut command, vec![theirs.as_raw_fd()])?;
         Ok(Self {
             preparation,
             child,
@@ -82,11 +82,11 @@ impl Waiting {
     }
 
     /// The child after its order was sent.
-    fn ordered(mut self, hosts: Option<(Vec<String>, ProxyRules)>, witness: Option<Order>) -> Started {
+    fn ordered(mut self, hosts: Option<(Vec<String>, ProxyRules)>, witness: Option<Order>) -> StartedChild {
         self.channel.expect(hosts, witness);
         let root = self.child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
         let tree = ProcessTree::new(root, self.mark, self.channel.all_gone());
-        Started {
+        StartedChild {
             child: self.child,
             tree,
             channel: self.channel,
@@ -154,7 +154,7 @@ pub(super) fn start(
     task: Task,
     judge: Option<Arc<dyn ExecJudge>>,
     streams: &Streams,
-) -> Result<Started, SpawnError> {
+) -> Result<StartedChild, SpawnError> {
     let sandbox = |error: io::Error| SpawnError::Sandbox(format!("cannot be prepared: {error}"));
     let Some(helper) = HELPER.get() else {
         return Err(SpawnError::Sandbox("this program cannot start itself again".to_owned()));

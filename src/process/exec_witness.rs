@@ -16,8 +16,9 @@ use super::confine::mediate::{self, Places};
 use super::confine::notify;
 use crate::base::grant::{Exec, ExecAnswer, ExecDenial, ExecJudge, Starts};
 use crate::base::sync::lock;
+use crate::process::seccomp_listener::SeccompNotification;
 use image::{AskerClass, Caller, Images};
-use listener::{ExecListener, ExecNotification, ListenerEvent};
+use listener::{ExecListener, ListenerEvent};
 use memory::{ProcessMemory, Unread};
 pub(super) use record::ExecRecord;
 use record::{judged, limit, without_interpreter};
@@ -55,6 +56,10 @@ pub(super) struct Witness {
 impl Witness {
     /// Answers the notifications of `listener`. Cancels `halt` when the whole tree must be killed at once: after a
     /// denial, and when the witness fails.
+    ///
+    /// # Errors
+    /// The kernel's notifications are longer than supported, or the pipe that stops the listener or the thread cannot
+    /// be created.
     pub fn start(listener: OwnedFd, order: Order, halt: CancellationToken) -> io::Result<Self> {
         let (listener, stop) = ExecListener::new(listener)?;
         let record = Arc::new(Mutex::new(ExecRecord::default()));
@@ -133,13 +138,13 @@ fn trial(listener: &ExecListener) -> Result<(), String> {
             let expected = [notify::TRIAL_PROGRAM, notify::TRIAL_WORD].map(|word| word.to_string_lossy());
             let read = words.is_ok_and(|words| words == expected) && file::working_directory(asked.thread).is_some();
             let readable = read && Caller::read(asked.thread).is_some_and(|caller| caller.is_readable());
-            let answer = match readable && listener.waits(&asked) {
+            let answer = match readable && listener.calls.waits(&asked) {
                 true => notify::TRIAL_READ,
                 false => notify::TRIAL_NOT_READ,
             };
-            listener.fail(&asked, answer)
+            listener.calls.fail(&asked, answer)
         } else {
-            listener.go_on(&asked)
+            listener.calls.go_on(&asked)
         };
         answered.map_err(|error| error.to_string())?;
         first = false;
@@ -185,7 +190,7 @@ impl Work<'_> {
         }
     }
 
-    fn answer(&mut self, asked: &ExecNotification) -> Result<Next, String> {
+    fn answer(&mut self, asked: &SeccompNotification) -> Result<Next, String> {
         if !matches!(asked.call, libc::SYS_execve | libc::SYS_execveat) {
             return self.mediate(asked);
         }
@@ -203,7 +208,7 @@ impl Work<'_> {
             return self.go_on(asked);
         }
         match wanted(asked, starts.clone()) {
-            Ok(_) if !self.listener.waits(asked) => Ok(Next::More),
+            Ok(_) if !self.listener.calls.waits(asked) => Ok(Next::More),
             Ok(wanted) => self.judged(asked, &caller, starts, wanted),
             Err(Nothing::Fails(errno)) => self.fail(asked, errno),
             Err(Nothing::Unread(unread)) => self.unreadable(asked, starts, unread),
@@ -212,7 +217,7 @@ impl Work<'_> {
 
     fn judged(
         &mut self,
-        asked: &ExecNotification,
+        asked: &SeccompNotification,
         caller: &Caller,
         starts: Starts,
         wanted: ExecRequest,
@@ -243,24 +248,24 @@ impl Work<'_> {
     }
 
     /// Carries out a call that changes modes, owners, times or attributes, or refuses it.
-    fn mediate(&self, asked: &ExecNotification) -> Result<Next, String> {
-        let waits = || self.listener.waits(asked);
+    fn mediate(&self, asked: &SeccompNotification) -> Result<Next, String> {
+        let waits = || self.listener.calls.waits(asked);
         let process = asked.thread.unsigned_abs();
         let error = match self.places {
             Some(places) => mediate::answer(places, process, asked.call, &asked.arguments, waits),
             None => -libc::EPERM,
         };
         let answered = match error {
-            0 => self.listener.succeed(asked),
-            error => self.listener.fail(asked, error),
+            0 => self.listener.calls.succeed(asked),
+            error => self.listener.calls.fail(asked, error),
         };
         answered.map_err(|error| error.to_string())?;
         Ok(Next::More)
     }
 
     /// Denies an exec that cannot be read, unless its process has ended.
-    fn unreadable(&mut self, asked: &ExecNotification, caller: Starts, why: Unread) -> Result<Next, String> {
-        if !self.listener.waits(asked) {
+    fn unreadable(&mut self, asked: &SeccompNotification, caller: Starts, why: Unread) -> Result<Next, String> {
+        if !self.listener.calls.waits(asked) {
             return Ok(Next::More);
         }
         let reason = match why {
@@ -288,13 +293,13 @@ impl Work<'_> {
         Next::Denied
     }
 
-    fn go_on(&self, asked: &ExecNotification) -> Result<Next, String> {
-        self.listener.go_on(asked).map_err(|error| error.to_string())?;
+    fn go_on(&self, asked: &SeccompNotification) -> Result<Next, String> {
+        self.listener.calls.go_on(asked).map_err(|error| error.to_string())?;
         Ok(Next::More)
     }
 
-    fn fail(&self, asked: &ExecNotification, errno: Errno) -> Result<Next, String> {
-        let answered = self.listener.fail(asked, errno.raw_os_error());
+    fn fail(&self, asked: &SeccompNotification, errno: Errno) -> Result<Next, String> {
+        let answered = self.listener.calls.fail(asked, errno.raw_os_error());
         answered.map_err(|error| error.to_string())?;
         Ok(Next::More)
     }

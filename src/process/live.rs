@@ -1,8 +1,8 @@
 //! The registry of live commands of this process, so that they can be stopped while the changes of a finished command
 //! are compared.
 
+use super::process_tree::{Signs, living_of, send};
 use super::stat::{StatFields, read_stat};
-use super::tree::{Signs, living_of, send};
 use crate::base::grant::Writes;
 use crate::base::sync::lock;
 use rustix::process::Signal;

@@ -5,6 +5,7 @@
     reason = "this module is the only one that may make the calls that the lint forbids"
 )]
 
+mod by_steps;
 mod capture;
 pub mod change_times;
 mod channel;
@@ -13,6 +14,8 @@ mod confined_command;
 mod descriptor_socket;
 pub mod env;
 mod exec_witness;
+mod fork;
+mod git_dir;
 mod granted_parts;
 pub mod jobs;
 mod live;
@@ -20,10 +23,12 @@ pub mod own_git;
 pub mod own_path;
 pub mod placed;
 pub mod private;
+mod process_tree;
 pub mod proxy;
 mod sandbox;
+mod seccomp_listener;
 mod self_protection;
-pub mod serve;
+pub mod server_process;
 pub mod sides;
 mod spawn;
 mod spawn_error;
@@ -31,7 +36,6 @@ mod stat;
 pub mod supervised;
 pub mod temporary;
 pub mod toolchains;
-mod tree;
 pub mod unsandboxed;
 pub mod user_git;
 pub mod venv;
@@ -39,6 +43,7 @@ mod write_guard;
 
 pub use capture::OnOutput;
 pub use confined_command::{SpareChild, use_helper};
+pub use git_dir::is_git_dir;
 pub use live::{Frozen, freeze};
 pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test};
 pub use self_protection::close_to_others;

@@ -23,29 +23,29 @@ const AHEAD: usize = 256;
 
 /// What a git process may do besides reading.
 #[derive(Clone, Copy, Debug)]
-pub enum May<'a> {
+pub enum GitAccess<'a> {
     /// Nothing.
     Read,
     /// Write below these directories.
     Write(&'a [PathBuf]),
     /// Write below these directories and start programs, which are restricted in the same way.
     WriteAndStart(&'a [PathBuf]),
-    /// Like [`May::WriteAndStart`], and also connect to servers: for git's own transports.
+    /// Like [`GitAccess::WriteAndStart`], and also connect to servers: for git's own transports.
     Reach(&'a [PathBuf]),
 }
 
-impl May<'_> {
+impl GitAccess<'_> {
     /// What the kernel sends it when the thread that started it ends. One that writes removes its locks first.
     fn at_end_of_parent(self) -> Signal {
         match self {
-            May::Read => Signal::KILL,
-            May::Write(_) | May::WriteAndStart(_) | May::Reach(_) => Signal::TERM,
+            GitAccess::Read => Signal::KILL,
+            GitAccess::Write(_) | GitAccess::WriteAndStart(_) | GitAccess::Reach(_) => Signal::TERM,
         }
     }
 
     /// Whether its git leads a process group. A transport does not: it may ask on the terminal.
     pub(super) fn leads(self) -> bool {
-        !matches!(self, May::Reach(_))
+        !matches!(self, GitAccess::Reach(_))
     }
 }
 
@@ -61,7 +61,7 @@ pub async fn git(
     dir: &Path,
     env: &[(String, String)],
     stdin: Option<&[u8]>,
-    may: May<'_>,
+    may: GitAccess<'_>,
 ) -> Result<Printed, String> {
     let mut command = own_path::command("git");
     hold(&mut command, may)?;
@@ -71,7 +71,7 @@ pub async fn git(
 /// Makes the child that `command` starts restrict itself before its exec, and end with the thread that starts it
 /// (`PR_SET_PDEATHSIG`). That thread also waits for the child: once it is gone, nobody reads the result.
 #[expect(unsafe_code, reason = "only a hook between fork and exec can bound the child alone")]
-pub(super) fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
+pub(super) fn hold(command: &mut Command, may: GitAccess<'_>) -> Result<(), String> {
     let rules = rules(may).map_err(|error| format!("git cannot be restricted: {error}"))?;
     let filter = filter(may).map_err(|error| format!("git cannot be restricted: {error}"))?;
     // A signal of a terminal or a CI system to the process group is for this program, which ends its git itself. Only a
@@ -108,15 +108,15 @@ pub(super) fn hold(command: &mut Command, may: May<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn rules(may: May<'_>) -> Result<Option<OwnedFd>, landlock::RulesetError> {
+fn rules(may: GitAccess<'_>) -> Result<Option<OwnedFd>, landlock::RulesetError> {
     let writes = AccessFs::from_write(NEWEST);
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(writes)?
         .create()?;
     let places = match may {
-        May::Read => &[],
-        May::Write(places) | May::WriteAndStart(places) | May::Reach(places) => places,
+        GitAccess::Read => &[],
+        GitAccess::Write(places) | GitAccess::WriteAndStart(places) | GitAccess::Reach(places) => places,
     };
     if let Ok(null) = PathFd::new("/dev/null") {
         ruleset = ruleset.add_rule(PathBeneath::new(null, AccessFs::WriteFile | AccessFs::Truncate))?;
@@ -130,12 +130,12 @@ fn rules(may: May<'_>) -> Result<Option<OwnedFd>, landlock::RulesetError> {
 }
 
 /// Denies sockets unless servers may be reached, and new processes unless programs may be started.
-fn filter(may: May<'_>) -> Result<BpfProgram, String> {
+fn filter(may: GitAccess<'_>) -> Result<BpfProgram, String> {
     let mut refused = vec![libc::SYS_ptrace, libc::SYS_mount, libc::SYS_unshare];
-    if !matches!(may, May::Reach(_)) {
+    if !matches!(may, GitAccess::Reach(_)) {
         refused.push(libc::SYS_socket);
     }
-    if matches!(may, May::Read | May::Write(_)) {
+    if matches!(may, GitAccess::Read | GitAccess::Write(_)) {
         refused.extend([libc::SYS_clone, libc::SYS_clone3]);
         #[cfg(target_arch = "x86_64")]
         refused.extend([libc::SYS_fork, libc::SYS_vfork]);
@@ -242,7 +242,7 @@ impl Batch {
     pub fn open(objects: &Path, sha256: bool) -> Result<Self, String> {
         let scratch = Scratch::make(sha256)?;
         let mut command = own_path::command("git");
-        hold(&mut command, May::Read)?;
+        hold(&mut command, GitAccess::Read)?;
         command
             .args(["cat-file", "--batch"])
             .current_dir("/")

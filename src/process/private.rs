@@ -273,7 +273,7 @@ pub struct Wishes<'a> {
     pub network: &'a Network,
     /// Whether programs can be judged at their exec: see `Probe::witness`.
     pub witness: bool,
-    /// Names of `toolchains::NAMES`.
+    /// Names of `base::toolchain::NAMES`.
     pub toolchains: &'a [String],
     /// Whether a file with this path in a toolchain holds credentials; commands cannot read it.
     pub credentials: fn(&str) -> bool,

@@ -2,7 +2,7 @@
 
 use super::confine::order::Streams;
 use super::confine::spec::{ChildMessage, Task, Trial, WorkspaceReach};
-use super::confined_command::{self, Started};
+use super::confined_command::{self, StartedChild};
 use super::spawn;
 use super::spawn_error::SpawnError;
 use super::temporary;
@@ -36,8 +36,11 @@ impl Probe {
         }
     }
 
-    /// Whether programs can be judged at their exec at this level, and if not, why. Never without a sandbox, where the
-    /// processes of a command can change each other's memory.
+    /// Whether programs can be judged at their exec at this level.
+    ///
+    /// # Errors
+    /// Why they cannot. Without a sandbox they never can, because the processes of a command can change each other's
+    /// memory.
     pub fn witness(&self, level: SandboxLevel) -> Result<(), String> {
         match level {
             SandboxLevel::Full => self.witness_full.clone(),
@@ -185,7 +188,7 @@ async fn ask(confinement: &Confinement, task: Task) -> Result<Vec<ChildMessage>,
         ..WorkspaceReach::default()
     };
     let streams = Streams::null().map_err(fail)?;
-    let Started {
+    let StartedChild {
         mut child,
         mut tree,
         mut channel,

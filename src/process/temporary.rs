@@ -1,7 +1,7 @@
 //! Temporary directories of this program. Each has a lock that ends with its process, so that a later process can tell
 //! and remove what a killed one left.
 
-use super::private;
+use super::{private, write_guard};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -160,14 +160,25 @@ pub fn all() -> Vec<PathBuf> {
     named.map(|entry| entry.path()).collect()
 }
 
-/// Removes a directory of [`Temporary`] whose process is dead. Returns whether it is gone. One that is in use or belongs
+/// Removes the directories whose names begin with `prefix` and whose processes are dead.
+pub fn remove_left(prefix: &str) {
+    let is_meant = |dir: &PathBuf| {
+        let name = dir.file_name().unwrap_or_default();
+        name.as_encoded_bytes().starts_with(prefix.as_bytes())
+    };
+    for dir in all().into_iter().filter(is_meant) {
+        remove_if_left(&dir);
+    }
+}
+
+/// Removes a directory of [`Temporary`] whose process is dead, and the marks in git's indexes that it names. Returns whether it is gone. One that is in use or belongs
 /// to another user stays; so does one without a lock, unless it is empty and has the name and mode of such a directory.
 pub fn remove_if_left(dir: &Path) -> bool {
     if !is_own(dir) {
         return false;
     }
     if let Some(_held) = take(&dir.join(LOCK)) {
-        return remove(dir).is_ok();
+        return write_guard::unmark_left(dir) && remove(dir).is_ok();
     }
     // Its process ended after it had created the directory, or while it removed it.
     let is_private = std::fs::symlink_metadata(dir).is_ok_and(|found| found.mode() & 0o777 == 0o700);

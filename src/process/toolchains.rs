@@ -23,9 +23,6 @@
 use super::placed::Layer;
 use std::path::{Path, PathBuf};
 
-/// The names that a policy may use.
-pub const NAMES: [&str; 5] = ["rust", "node", "python", "go", "java"];
-
 /// What one or more toolchains add to a confinement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolchainGrant {
@@ -97,7 +94,7 @@ impl HomePaths<'_> {
 /// What the named toolchains need.
 ///
 /// # Errors
-/// The first name that is not one of `NAMES`.
+/// The first name that is not one of `base::toolchain::NAMES`.
 pub fn grant(names: &[String], homes: &HomePaths<'_>) -> Result<ToolchainGrant, String> {
     let mut all = ToolchainGrant::default();
     for name in names {
@@ -463,6 +460,7 @@ fn java(homes: &HomePaths<'_>) -> ToolchainGrant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::toolchain::NAMES;
 
     fn granted(
         names: &[&str],

@@ -1,7 +1,7 @@
 //! Runs git under the user's own configuration and identity (signing, credentials, proxies, `ssh`) in a git directory
 //! made by this program, so that no configuration, hook or attribute of a repository takes effect.
 
-use super::own_git::{May, hold};
+use super::own_git::{GitAccess, hold};
 use super::own_path;
 use super::unsandboxed::{Printed, add_settings, has_terminal, led_git, run_git};
 use std::path::Path;
@@ -84,7 +84,7 @@ pub fn environment(
 
 /// Runs `git` with this environment and `PATH`, `GIT_NO_LAZY_FETCH=1` and `LC_ALL=C`. `may` restricts it; `None` is for
 /// calls that run the user's signing program, which needs agents and key files, and that read nothing that others
-/// wrote. With [`May::Reach`] call this on a thread that lives as long as the process.
+/// wrote. With [`GitAccess::Reach`] call this on a thread that lives as long as the process.
 ///
 /// # Errors
 /// One sentence, if it cannot be started or restricted, or takes longer than [`super::unsandboxed::GIT_TIME`].
@@ -93,11 +93,11 @@ pub async fn git(
     dir: &Path,
     env: &[(String, String)],
     stdin: Option<&[u8]>,
-    may: Option<May<'_>>,
+    may: Option<GitAccess<'_>>,
 ) -> Result<Printed, String> {
     // The program with which git speaks HTTP outlives a git that is killed, so it is killed with its group. At a terminal
     // it stays in the group of this process: `ssh` may ask there, and Ctrl-C ends all of them.
-    let led = matches!(may, Some(May::Reach(_))) && !has_terminal();
+    let led = matches!(may, Some(GitAccess::Reach(_))) && !has_terminal();
     let mut command = match led {
         true => led_git()?,
         false => Command::from(own_path::command("git")),
@@ -105,7 +105,7 @@ pub async fn git(
     if let Some(may) = may {
         hold(command.as_std_mut(), may)?;
     }
-    let leads = led || may.is_some_and(May::leads);
+    let leads = led || may.is_some_and(GitAccess::leads);
     run_git(command, args, dir, env, stdin, leads).await
 }
 

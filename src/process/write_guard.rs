@@ -32,6 +32,7 @@ use super::{Confinement, SandboxLevel};
 use crate::base::grant::{ClosedPaths, Undone, WriteKind, WritePath, Writes};
 use crate::base::sync::lock;
 use index_view::IndexView;
+pub(super) use index_view::unmark_left;
 pub use links::SeparatedLinks;
 pub use masks::{Masks, SecretPaths};
 use node::{HeldContents, TreeNode};
@@ -212,11 +213,11 @@ impl Guarded {
     /// ended.
     pub fn compare(&mut self, at_exec: &[WritePath]) -> Vec<Undone> {
         // Before that, so that no guard of another command takes the index for one that nobody was granted.
-        self.indexes = None;
-        self.guard
-            .take()
-            .map(|guard| guard.compare(at_exec))
-            .unwrap_or_default()
+        let recorded = self.indexes.take().map(IndexView::end).unwrap_or_default();
+        let guard = self.guard.take();
+        let mut undone = guard.map(|guard| guard.compare(at_exec)).unwrap_or_default();
+        undone.extend(recorded);
+        undone
     }
 }
 

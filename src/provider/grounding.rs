@@ -6,7 +6,7 @@ use super::http::{Failed, Service};
 use super::{ProviderClass, ProviderError};
 use crate::net::client::{Client, HttpError, Until};
 use crate::net::retry::{RetryDecision, chance};
-use crate::net::wait::{Pause, pause};
+use crate::net::wait::{WaitEnd, pause};
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 
@@ -86,16 +86,16 @@ pub async fn search(
             return Err(fault.into());
         };
         waited = waited.saturating_add(length);
-        if pause(length, until.deadline, until.cancel).await != Pause::Over {
+        if pause(length, until.deadline, until.cancel).await != WaitEnd::Over {
             return Err(fault.into());
         }
     }
 }
 
-fn ended(end: Pause) -> ProviderError {
+fn ended(end: WaitEnd) -> ProviderError {
     let message = match end {
-        Pause::Cancelled | Pause::Over => "cancelled while waiting for the search",
-        Pause::Deadline => "the time for the search is over",
+        WaitEnd::Cancelled | WaitEnd::Over => "cancelled while waiting for the search",
+        WaitEnd::Deadline => "the time for the search is over",
     };
     ProviderError::new(ProviderClass::Cancelled, message)
 }

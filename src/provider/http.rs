@@ -15,7 +15,7 @@ use crate::net::client::{Client, HttpError, Limits, ResponseHead, Until, is_near
 use crate::net::gate::{Barred, RequestGate};
 use crate::net::retry::{Pace, RetryDecision, Schedule, chance};
 use crate::net::sse;
-use crate::net::wait::{Pause, pause};
+use crate::net::wait::{WaitEnd, pause};
 use futures_util::future::BoxFuture;
 use secrecy::SecretString;
 use std::sync::Mutex;
@@ -79,7 +79,7 @@ pub struct Http {
 
 /// Why an attempt gave no reply.
 pub(super) enum Failed {
-    Ended(Pause),
+    Ended(WaitEnd),
     /// Not sent, because the request gate of a batch is closed.
     Barred(Fault),
     Fault(Fault),
@@ -206,7 +206,7 @@ impl Http {
                 ms,
             });
             match pause(wait.length, cx.deadline, cx.cancel).await {
-                Pause::Over => {}
+                WaitEnd::Over => {}
                 end => return Err(ended(end)),
             }
         }
@@ -364,10 +364,10 @@ impl Provider for Http {
     }
 }
 
-fn ended(end: Pause) -> ProviderError {
+fn ended(end: WaitEnd) -> ProviderError {
     let message = match end {
-        Pause::Cancelled | Pause::Over => "cancelled while waiting for the model",
-        Pause::Deadline => "the run's time ended while waiting for the model",
+        WaitEnd::Cancelled | WaitEnd::Over => "cancelled while waiting for the model",
+        WaitEnd::Deadline => "the run's time ended while waiting for the model",
     };
     ProviderError::new(ProviderClass::Cancelled, message)
 }

@@ -36,6 +36,9 @@ pub trait Provider: Send + Sync {
     }
     /// Returns one complete reply. Retries by itself within `cx.deadline`; what it sends to `cx.live` is for display
     /// only.
+    ///
+    /// # Errors
+    /// [`ProviderError`]: no complete reply came within the deadline, or the service refused the request.
     fn ask<'a>(
         &'a self,
         request: &'a ModelRequest<'a>,

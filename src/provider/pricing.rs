@@ -23,11 +23,13 @@ pub struct ModelRow {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenPrice {
+    /// Input that was not read from or written to a cache.
     pub input: f64,
     /// Input read from the vendor's cache; the price of `input` when not set.
     pub cached: Option<f64>,
     /// Input written to the vendor's cache; the price of `input` when not set.
     pub cache_write: Option<f64>,
+    /// Output, including reasoning.
     pub output: f64,
 }
 
@@ -35,6 +37,7 @@ pub struct TokenPrice {
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Long {
+    /// Tokens of input above which these prices hold for the whole request.
     pub above: u64,
     pub price: TokenPrice,
 }

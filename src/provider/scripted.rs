@@ -33,7 +33,7 @@ use crate::base::message::{Message, Part, Reply};
 use crate::base::quote::counted;
 use crate::base::secret::shortened;
 use crate::diag::{Diagnostic, SourceFiles, SourceId};
-use crate::net::wait::{Pause, pause};
+use crate::net::wait::{WaitEnd, pause};
 use futures_util::future::BoxFuture;
 use std::time::Duration;
 
@@ -86,11 +86,11 @@ impl Scripted {
             ))
         })?;
         let end = match line.delay {
-            Duration::ZERO if cx.cancel.is_cancelled() => Pause::Cancelled,
-            Duration::ZERO => Pause::Over,
+            Duration::ZERO if cx.cancel.is_cancelled() => WaitEnd::Cancelled,
+            Duration::ZERO => WaitEnd::Over,
             delay => pause(delay, cx.deadline, cx.cancel).await,
         };
-        if end != Pause::Over {
+        if end != WaitEnd::Over {
             let message = "cancelled while waiting for the reply";
             return Err(ProviderError::new(ProviderClass::Cancelled, message));
         }

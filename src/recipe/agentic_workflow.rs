@@ -11,11 +11,13 @@ use super::model::{
     BudgetSpec, DeliverSpec, Parameter, ParameterType, Recipe, ServerSpec, Step, StepSource, ToolsSpec,
 };
 use super::plan::Expect;
+use crate::base::call::{Offered, ToolSpec, Touches};
 use crate::base::server_name::is_server_name;
 use crate::diag::reader::{self, Problems};
 use crate::diag::{
     Diagnostic, FrontMatter, MapEntry, Reader, Shape, SourceFiles, SourceId, Span, Spanned, YamlNode, front_matter,
 };
+use crate::tools::builtin_specs;
 use serde_json::Value;
 
 /// The file name's extension.
@@ -65,12 +67,15 @@ const ELSEWHERE: [(&str, &str); 8] = [
     ("environment", "the caller decides where the run takes place"),
     ("threat-detection", "the policy rules on the patch"),
 ];
-/// Tools of gh-aw that exist here, as far as the policy allows them: key, names of the tools here.
-const TOOLS: [(&str, &[&str]); 4] = [
-    ("edit", &["write_file", "replace"]),
-    ("bash", &["run_shell_command"]),
-    ("web-fetch", &["web_fetch"]),
-    ("web-search", &["google_web_search"]),
+/// Whether a tool is meant.
+type IsTool = fn(&ToolSpec) -> bool;
+
+/// Tools of gh-aw that exist here, as far as the policy allows them: key, and which tools they are here.
+const TOOLS: [(&str, IsTool); 4] = [
+    ("edit", |tool| tool.effects.touches == Touches::WrittenFile),
+    ("bash", |tool| tool.effects.touches == Touches::Commands),
+    ("web-fetch", |tool| tool.effects.touches == Touches::Urls),
+    ("web-search", |tool| tool.effects.offered == Offered::WithSearch),
 ];
 /// Settings of `safe-outputs` that are not outputs.
 const OF_OUTPUTS: [&str; 14] = [
@@ -484,9 +489,9 @@ fn tools(reader: &mut Reader<'_>, delivers: bool, problems: &mut Problems) -> (T
         let at_tools = entries.first().map_or(reader.head(), |entry| entry.key_span);
         // A workflow that does not name `bash` gets a default set of commands.
         let left_out = |key: &str| !named.contains(&key) && (key != "bash" || no_bash);
-        for (_, tools) in TOOLS.iter().filter(|(key, _)| left_out(key)) {
-            spec.exclude
-                .extend(tools.iter().map(|tool| at(at_tools, (*tool).to_owned())));
+        for (_, is_it) in TOOLS.iter().filter(|(key, _)| left_out(key)) {
+            let tools = builtin_specs().iter().filter(|tool| is_it(tool));
+            spec.exclude.extend(tools.map(|tool| at(at_tools, tool.name.clone())));
         }
     }
     for entry in reader.entries("mcp-servers", problems).unwrap_or_default() {

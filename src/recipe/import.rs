@@ -3,6 +3,7 @@
 
 use super::plan::{ClientCredentials, Discovery, McpServer, ShellLimits};
 use crate::base::server_name::sound_server_name;
+use crate::tools::{SHELL, other_names};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -65,35 +66,11 @@ fn names(list: Option<&Value>) -> Option<Vec<String>> {
     Some(items.iter().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
-/// Names of built-in tools, and the names of their classes, which older settings use.
-const TOOLS: [(&str, &[&str]); 15] = [
-    ("list_directory", &["ls", "LSTool", "ReadFolderTool"]),
-    ("read_file", &["ReadFileTool"]),
-    ("read_many_files", &["ReadManyFilesTool"]),
-    ("glob", &["GlobTool"]),
-    (
-        "grep_search",
-        &["grep", "search_file_content", "GrepTool", "RipGrepTool"],
-    ),
-    ("write_file", &["WriteFileTool"]),
-    ("replace", &["edit", "EditTool", "SmartEditTool"]),
-    (SHELL, &["ShellTool"]),
-    ("web_fetch", &["WebFetchTool"]),
-    ("google_web_search", &["web_search", "WebSearchTool"]),
-    ("save_memory", &["MemoryTool"]),
-    ("write_todos", &["WriteTodosTool", "write_todos_list"]),
-    ("list_mcp_resources", &["ListMcpResourcesTool"]),
-    ("read_mcp_resource", &["ReadMcpResourceTool"]),
-    ("list_background_processes", &["ListBackgroundProcessesTool"]),
-];
-/// The tool whose entries may name commands.
-const SHELL: &str = "run_shell_command";
-
+/// A built-in tool by its name, an older one, or the name of its class, which older settings use.
 fn builtin(name: &str) -> Option<&'static str> {
-    TOOLS
-        .iter()
-        .find(|(own, others)| *own == name || others.contains(&name))
-        .map(|(own, _)| *own)
+    other_names()
+        .find(|(tool, other)| tool.is_called(name) || other.settings.contains(&name))
+        .map(|(tool, _)| tool.name.as_str())
 }
 
 /// `tools.core`, `tools.exclude` and their older names. They can only leave tools and commands out: the policy decides
@@ -264,6 +241,7 @@ fn server(name: &str, config: &Value, warnings: &mut Vec<String>) -> Option<McpS
         } else {
             Vec::new()
         },
+        expands_command: local,
         env: if local { texts("env") } else { BTreeMap::new() },
         cwd: text("cwd").filter(|_| local),
         headers: if local { BTreeMap::new() } else { texts("headers") },
@@ -367,6 +345,7 @@ mod tests {
         assert_eq!(docs.command.as_deref(), Some("docs-mcp"));
         assert_eq!(docs.args, ["--stdio", "//x"]);
         assert_eq!(docs.env["TOKEN"], "${DOCS_TOKEN}");
+        assert!(docs.expands_command && !imported.mcp_servers["web"].expands_command);
         assert_eq!(docs.timeout_ms, Some(5000));
         let web = &imported.mcp_servers["web"];
         assert_eq!(
@@ -383,6 +362,25 @@ mod tests {
         let imported = settings(older).unwrap();
         assert_eq!(imported.discovery.unwrap().call, "b");
         assert_eq!(imported.warnings.len(), 3, "{:?}", imported.warnings);
+    }
+
+    #[test]
+    fn each_tool_has_its_name_and_those_of_older_settings() {
+        for spec in crate::tools::builtin_specs() {
+            let aliases = spec.aliases.iter().map(String::as_str);
+            for name in aliases.chain([spec.name.as_str()]) {
+                assert_eq!(builtin(name), Some(spec.name.as_str()), "{name}");
+            }
+        }
+        for (class, name) in [
+            ("RipGrepTool", "grep_search"),
+            ("SmartEditTool", "replace"),
+            ("write_todos_list", "write_todos"),
+            ("ListBackgroundProcessesTool", "list_background_processes"),
+        ] {
+            assert_eq!(builtin(class), Some(name), "{class}");
+        }
+        assert_eq!(builtin("bash"), None);
     }
 
     #[test]

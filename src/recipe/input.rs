@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 /// Limit of an input of format `text`, in bytes: what one template may render.
-pub const MAX_TEXT: usize = 4 << 20;
+const MAX_TEXT: usize = 4 << 20;
 /// Limit of the lines of an input of format `jsonl`.
 pub const MAX_LINES: usize = 100_000;
 /// Limit of reported lines with a problem.

@@ -8,6 +8,7 @@ use super::import;
 use super::model::{BudgetSpec, CheckKind, CheckSpec, DeliverSpec, Recipe, ServerSpec, Step, StepSource};
 use super::names::problem;
 use super::params;
+use super::parse::bad_pattern;
 use super::plan::{
     ChangeLimits, Check, CheckWhat, DeliverPlan, Discovery, Expect, InputFormat, McpPrompt, McpServer, ModelSettings,
     OnDeny, Plan, PlanStep, ShellLimits, StepWork, ToolPlan,
@@ -296,6 +297,18 @@ impl Render<'_> {
         plain.to_owned()
     }
 
+    /// Checks that a pattern with its values filled in can match a path of a change.
+    fn pattern(&mut self, text: &Spanned<String>) -> String {
+        let before = self.problems.len();
+        let pattern = self.text(text);
+        // A pattern without a template was checked when the file was parsed. In a plan for display, a required value that
+        // is missing stays as its placeholder.
+        if text.value.contains("{{") && !pattern.contains("{{") && self.problems.len() == before {
+            self.problems.extend(bad_pattern(&pattern, text.span));
+        }
+        pattern
+    }
+
     fn pairs(&mut self, pairs: &[(String, Spanned<String>)]) -> BTreeMap<String, String> {
         pairs
             .iter()
@@ -305,7 +318,7 @@ impl Render<'_> {
 }
 
 /// The JSON Schema of findings, as `report::findings` reads them.
-pub const FINDINGS_SCHEMA: &str = include_str!("findings.schema.json");
+const FINDINGS_SCHEMA: &str = include_str!("findings.schema.json");
 
 /// The check that `findings: true` adds.
 fn findings_check() -> Check {
@@ -379,8 +392,8 @@ fn plan_check(check: &CheckSpec, schemas: &mut VecDeque<Option<Value>>, render: 
             max_files,
             max_lines,
         } => CheckWhat::Changed(ChangeLimits {
-            only: only.iter().map(|glob| render.text(glob)).collect(),
-            never: never.iter().map(|glob| render.text(glob)).collect(),
+            only: only.iter().map(|glob| render.pattern(glob)).collect(),
+            never: never.iter().map(|glob| render.pattern(glob)).collect(),
             max_files: *max_files,
             max_lines: *max_lines,
         }),
@@ -439,6 +452,7 @@ fn plan_server(server: &ServerSpec, render: &mut Render<'_>) -> McpServer {
     McpServer {
         command: server.command.as_ref().map(|text| render.text(text)),
         args: server.args.iter().map(|text| render.text(text)).collect(),
+        expands_command: false,
         env: render.pairs(&server.env),
         cwd: server.cwd.as_ref().map(|text| render.text(text)),
         url: server.url.as_ref().map(|text| render.text(text)),

@@ -1,11 +1,12 @@
 //! Checks templates statically: every name is declared, and every value in a command can be quoted.
 
-use super::model::{CheckKind, Recipe, StepSource};
+use super::model::{CheckKind, InputSpec, Recipe, SchemaSpec, StepSource};
 use super::plan::InputFormat;
 use super::template::{self, FreeName, STEP_FIELDS, TemplateError};
 use crate::diag::diagnostic::list;
 use crate::diag::reader::Problems;
-use crate::diag::{Diagnostic, SourceFiles, Spanned, did_you_mean, similar_word};
+use crate::diag::{Diagnostic, Shape, SourceFiles, Spanned, did_you_mean, similar_word};
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Variables of `deliver` texts besides parameters and input.
@@ -15,6 +16,8 @@ struct Check<'a> {
     files: &'a SourceFiles,
     parameters: Vec<&'a str>,
     input: Option<InputFormat>,
+    /// The only keys that the schema of the input allows, if it is in the recipe and allows no others.
+    input_keys: Option<Vec<&'a str>>,
     /// The steps that run a command.
     commands: Vec<&'a str>,
     used: BTreeSet<String>,
@@ -27,6 +30,7 @@ pub(super) fn check(files: &SourceFiles, recipe: &Recipe, problems: &mut Problem
         files,
         parameters: recipe.parameters.iter().map(|p| p.name.value.as_str()).collect(),
         input: recipe.input.as_ref().map(|input| input.format),
+        input_keys: recipe.input.as_ref().and_then(only_keys),
         commands: recipe
             .steps
             .iter()
@@ -183,6 +187,13 @@ impl Check<'_> {
                     "loop over it: `{{% for one in input %}}{{{{ one.{field} }}}}{{% endfor %}}`"
                 )),
             ),
+            ["input", field, ..] if self.is_excluded(field) => {
+                let message = format!("the schema of `input` excludes `{field}`");
+                let mut problem = Diagnostic::warning("undefined-input", span, message);
+                problem.help = did_you_mean(field, self.input_keys.iter().flatten().copied());
+                self.problems.push(problem);
+                return;
+            }
             ["input", ..] if self.input.is_some() => return,
             ["input", ..] => (
                 "`input` is used, but the recipe takes no input".to_owned(),
@@ -234,6 +245,11 @@ impl Check<'_> {
         self.problems.push(problem);
     }
 
+    /// Whether no valid input has this key.
+    fn is_excluded(&self, key: &str) -> bool {
+        self.input_keys.as_ref().is_some_and(|keys| !keys.contains(&key))
+    }
+
     /// What to do about a name that is not declared.
     fn declare(&self, name: &str) -> String {
         let near = self.parameters.iter().copied().chain(["input", "steps"]);
@@ -247,6 +263,23 @@ impl Check<'_> {
             [only] => format!("declare it under `parameters`, or write `{only}`"),
             known => format!("declare it under `parameters`, or write one of {}", list(known)),
         }
+    }
+}
+
+/// The keys of an input whose schema allows no others.
+fn only_keys(input: &InputSpec) -> Option<Vec<&str>> {
+    let Some(SchemaSpec::Inline(schema)) = &input.schema else {
+        return None;
+    };
+    let is_closed = schema
+        .get("additionalProperties")
+        .is_some_and(|node| node.to_json() == Value::Bool(false));
+    if input.format != InputFormat::Json || !is_closed || schema.get("patternProperties").is_some() {
+        return None;
+    }
+    match &schema.get("properties")?.shape {
+        Shape::Map(entries) => Some(entries.iter().map(|entry| entry.key.as_str()).collect()),
+        Shape::Scalar(_) | Shape::List(_) => None,
     }
 }
 

@@ -63,7 +63,7 @@ pub fn read_node(
 ///
 /// # Errors
 /// A sentence that says why the text is not such a value.
-pub fn read_text(text: &str, kind: ParameterType, choices: &[Value]) -> Result<Value, String> {
+fn read_text(text: &str, kind: ParameterType, choices: &[Value]) -> Result<Value, String> {
     let value = match kind {
         ParameterType::String | ParameterType::Enum => Value::String(text.to_owned()),
         ParameterType::Path if stays_inside(text) => Value::String(text.to_owned()),

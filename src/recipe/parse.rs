@@ -4,6 +4,8 @@ mod prompts;
 mod steps;
 mod tools;
 
+pub(super) use steps::bad_pattern;
+
 use super::model::{
     BudgetSpec, DeliverSpec, InputSpec, Parameter, ParameterType, RESPONSE_RETRIES, Recipe, ResponseSpec, SchemaSpec,
     Step, StepSource,
@@ -11,6 +13,7 @@ use super::model::{
 use super::params;
 use super::plan::{Expect, InputFormat, ModelSettings, OnDeny};
 use crate::base::budget::micros;
+use crate::base::quote::shell_word;
 use crate::diag::reader::{self, Problems};
 use crate::diag::{self, Diagnostic, FileKind, Reader, Shape, SourceFiles, SourceId, Span, Spanned, YamlNode};
 
@@ -60,13 +63,23 @@ pub fn read(files: &SourceFiles, file: SourceId) -> (Option<Recipe>, Vec<Diagnos
             }
         };
     }
+    if let Some(problem) = plain_text(files, file) {
+        return (None, vec![problem]);
+    }
     let reading = diag::yaml::read(files, file);
     let mut problems = Vec::new();
+    let unread = reading.cut || !reading.problems.is_empty();
     let mut recipe = match super::goose::of(&reading.root) {
         Some(theirs) => super::goose::read(theirs, files.name(file), &mut problems),
-        None => recipe(&reading.root, &mut problems),
+        None => {
+            let recipe = recipe(&reading.root, &mut problems);
+            // The value may be in the part that was not read.
+            if !unread {
+                reader::refuse_empty(&reading.root, &FREE, &mut problems);
+            }
+            recipe
+        }
     };
-    let unread = reading.cut || !reading.problems.is_empty();
     match &recipe {
         Some(recipe) if !reading.cut => super::names::check(files, recipe, &mut problems),
         _ => recipe = None,
@@ -82,14 +95,30 @@ pub fn read(files: &SourceFiles, file: SourceId) -> (Option<Recipe>, Vec<Diagnos
     (recipe, problems)
 }
 
+/// The problem of a document that is no recipe in any format, but may be meant as a prompt.
+fn plain_text(files: &SourceFiles, file: SourceId) -> Option<Diagnostic> {
+    let name = files.name(file);
+    let is_document = [".md", ".markdown", ".txt"].iter().any(|end| name.ends_with(end));
+    if !is_document || diag::front_matter(files.text(file)).is_some() || FileKind::of(files, file).is_some() {
+        return None;
+    }
+    let problem = Diagnostic::error("wrong-kind", files.whole(file).point(), "this is a text, not a recipe");
+    let prompt = shell_word(&format!("@{name}"));
+    Some(problem.help(format!("to run it as a prompt, write `overnight run -p {prompt}`")))
+}
+
+/// Keys whose values are not of the recipe's own format: JSON Schemas.
+const FREE: [&str; 1] = ["schema"];
+
 /// Codes of problems that concern one key or value, independent of the rest of the file.
-const OF_ONE_VALUE: [&str; 9] = [
+const OF_ONE_VALUE: [&str; 10] = [
     "unknown-key",
     "unknown-word",
     "wrong-type",
     "out-of-range",
     "bad-name",
     "bad-glob",
+    "bad-path",
     "outside-path",
     "duplicate-id",
     "duplicate-name",
@@ -101,7 +130,7 @@ fn recipe(root: &YamlNode, problems: &mut Problems) -> Option<Recipe> {
     let name = reader
         .need_text("name", problems)
         .filter(|name| named(name, "name", problems));
-    let description = text_or_empty(&mut reader, "description", problems);
+    let description = description(&mut reader, problems);
     let parameters = parameters(&mut reader, problems);
     let input = input(&mut reader, problems);
     let files = files(&mut reader, problems);
@@ -195,8 +224,12 @@ fn whole(steps: &[Step], skip_at: Option<Span>, response_at: Option<Span>, probl
     }
 }
 
-fn text_or_empty(reader: &mut Reader<'_>, key: &'static str, problems: &mut Problems) -> String {
-    reader.text(key, problems).map(|text| text.value).unwrap_or_default()
+/// The `description` of a recipe or parameter; empty when there is none.
+fn description(reader: &mut Reader<'_>, problems: &mut Problems) -> String {
+    reader
+        .text("description", problems)
+        .map(|text| text.value)
+        .unwrap_or_default()
 }
 
 /// Names of recipes and steps: letters, digits, `-`, `_`, `.`; at most 64 characters; the first is a letter or digit.
@@ -289,7 +322,7 @@ fn parameter(node: &YamlNode, problems: &mut Problems) -> Option<Parameter> {
     let kind = reader
         .choice("type", &ParameterType::WORDS, problems)
         .map(|kind| kind.value);
-    let description = text_or_empty(&mut reader, "description", problems);
+    let description = description(&mut reader, problems);
     let default = reader.node("default");
     let choices_at = reader.entry("choices").map(|entry| entry.key_span);
     let choices = reader.items("choices", problems).unwrap_or_default();

@@ -363,6 +363,10 @@ pub struct Discovery {
 pub struct McpServer {
     pub command: Option<String>,
     pub args: Vec<String>,
+    /// Whether `command` and `args` may contain `${NAME}` of the environment, as those of imported settings; expanded when
+    /// the server is started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub expands_command: bool,
     pub env: BTreeMap<String, String>,
     pub cwd: Option<String>,
     pub url: Option<String>,

@@ -1,6 +1,6 @@
 //! The output formats of `overnight report RUN --format`, and the function that renders each. Pure.
 
-use super::result::Ending;
+use super::result::OutputFacts;
 use super::summary::RunSummary;
 use super::transcript::DeclaredPrompt;
 use super::{findings, github, html, junit, markdown, mbox, result, suspension, transcript};
@@ -105,7 +105,7 @@ impl ReportFile {
 /// Inputs of the outputs besides the events.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside<'a> {
-    pub ending: &'a Ending,
+    pub ending: &'a OutputFacts,
     pub declared: DeclaredPrompt<'a>,
     /// The bytes of the patch blob, if the run changed anything.
     pub patch: Option<&'a [u8]>,

@@ -65,7 +65,7 @@ pub struct Finding {
     /// The column, from 1.
     #[serde(default)]
     pub column: Option<u64>,
-    /// The column behind the last one.
+    /// The column after the last one.
     #[serde(default)]
     pub end_column: Option<u64>,
     /// A name for this kind of finding.
@@ -73,7 +73,7 @@ pub struct Finding {
     pub level: FindingLevel,
     /// What is wrong, for people.
     pub message: String,
-    /// How it could be mended.
+    /// How it could be fixed.
     #[serde(default)]
     pub fix: Option<SuggestedFix>,
 }

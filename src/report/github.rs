@@ -2,7 +2,7 @@
 //! within the runner's limits) and the step's outputs. Pure.
 
 use super::findings::{self, Finding, FindingLevel};
-use super::result::{self, Ending, RunResult};
+use super::result::{self, OutputFacts, RunResult};
 use super::summary::RunSummary;
 use super::text;
 use std::path::Path;
@@ -137,7 +137,7 @@ pub fn unstarted(result: &RunResult) -> String {
 }
 
 /// The lines to print, each with its newline; empty for a run that passed without a warning.
-pub fn annotations(sum: &RunSummary<'_>, ending: &Ending) -> String {
+pub fn annotations(sum: &RunSummary<'_>, ending: &OutputFacts) -> String {
     let result = result::result(sum, ending);
     let passed = result.verdict.is_success();
     let mut lines = Vec::new();

@@ -4,18 +4,18 @@ mod diff;
 mod timeline;
 
 use super::html_head;
-use super::result::{self, Ending, RuledOut, Waiting};
+use super::result::{self, OutputFacts, RuledOut, Waiting};
 use super::summary::{RunSummary, StepSummary};
 use super::text;
 use crate::base::outcome::Verdict;
-use crate::base::quote::counted;
+use crate::base::quote::{counted, excerpt};
 use maud::{DOCTYPE, Markup, html};
 use serde_json::Value;
 
 const STYLE: &str = include_str!("html/style.css");
 
 /// The whole page. `patch` is the text of `changes.patch`, where there is one.
-pub fn page(sum: &RunSummary<'_>, ending: &Ending, patch: Option<&[u8]>) -> String {
+pub fn page(sum: &RunSummary<'_>, ending: &OutputFacts, patch: Option<&[u8]>) -> String {
     let title = format!("{}: {}", text::line(sum.recipe(), 80), sum.outcome.verdict.as_str());
     let page = html! {
         (DOCTYPE)
@@ -117,7 +117,7 @@ fn base(sum: &RunSummary<'_>) -> String {
 }
 
 /// The section that a person must see first: waiting calls, denied calls, warnings, missing servers.
-fn attention(sum: &RunSummary<'_>, ending: &Ending) -> Markup {
+fn attention(sum: &RunSummary<'_>, ending: &OutputFacts) -> Markup {
     let (waiting, denied) = (result::suspended(sum, ending), result::denied(sum));
     let warnings = result::warnings(sum);
     html! {
@@ -198,7 +198,7 @@ fn args(args: &Value) -> Markup {
         div.args { @for (name, value) in fields {
             div.key { (text::line(name, 80)) }
             @match value {
-                Value::String(long) if long.len() > 120 || long.contains('\n') => { div {} pre { (safe(&text::excerpt(long, 8 * 1024))) } },
+                Value::String(long) if long.len() > 120 || long.contains('\n') => { div {} pre { (safe(&excerpt(long, 8 * 1024))) } },
                 Value::String(short) => { code.val { (safe(short)) } },
                 Value::Array(_) | Value::Object(_) => { div {} pre { (indented(value)) } },
                 plain => { code.val { (plain) } },
@@ -209,7 +209,7 @@ fn args(args: &Value) -> Markup {
 
 /// JSON indented for reading, limited in length.
 fn indented(value: &Value) -> String {
-    safe(&text::excerpt(&format!("{value:#}"), 8 * 1024))
+    safe(&excerpt(&format!("{value:#}"), 8 * 1024))
 }
 
 fn answer(sum: &RunSummary<'_>) -> Markup {
@@ -219,7 +219,7 @@ fn answer(sum: &RunSummary<'_>) -> Markup {
             h2 { "Answer" }
             div.card {
                 @if answer.is_empty() { p.soft { "There is no final answer." } }
-                @else { div.text { (safe(&text::excerpt(&answer, 64 * 1024))) } }
+                @else { div.text { (safe(&excerpt(&answer, 64 * 1024))) } }
                 @if let Some(output) = sum.output {
                     details { summary { "Validated JSON" } pre { (indented(output)) } }
                 }
@@ -228,7 +228,7 @@ fn answer(sum: &RunSummary<'_>) -> Markup {
     }
 }
 
-fn changes(sum: &RunSummary<'_>, ending: &Ending, patch: Option<&[u8]>) -> Markup {
+fn changes(sum: &RunSummary<'_>, ending: &OutputFacts, patch: Option<&[u8]>) -> Markup {
     let files = sum.patch.map_or(&[][..], |patch| &patch.files);
     html! {
         section #changes {
@@ -285,7 +285,7 @@ fn figures_of(step: &StepSummary<'_>) -> Markup {
     } }
 }
 
-fn foot(sum: &RunSummary<'_>, ending: &Ending) -> Markup {
+fn foot(sum: &RunSummary<'_>, ending: &OutputFacts) -> Markup {
     html! {
         footer {
             p { "overnight " (sum.head.map_or("", |head| &head.version)) " · exit code " (ending.exit_code) " · every line of this page comes from the run's journal" }

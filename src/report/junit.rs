@@ -8,7 +8,7 @@
 mod cases;
 
 use super::findings::{self, Finding};
-use super::result::Ending;
+use super::result::OutputFacts;
 use super::summary::{RunSummary, StepSummary};
 use super::text;
 use crate::base::event::PolicyText;
@@ -21,7 +21,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// When the XML writer fails, which no input causes.
-pub fn xml(sum: &RunSummary<'_>, ending: &Ending) -> Result<String, SerializeError> {
+pub fn xml(sum: &RunSummary<'_>, ending: &OutputFacts) -> Result<String, SerializeError> {
     let mut report = Report::new(text::line(sum.recipe(), 200));
     report.set_time(Duration::from_millis(sum.duration_ms()));
     let planned = sum.planned();
@@ -51,7 +51,12 @@ pub fn xml(sum: &RunSummary<'_>, ending: &Ending) -> Result<String, SerializeErr
 ///
 /// # Errors
 /// As [`xml`].
-pub fn unstarted(verdict: Verdict, recipe: &str, message: &str, ending: &Ending) -> Result<String, SerializeError> {
+pub fn unstarted(
+    verdict: Verdict,
+    recipe: &str,
+    message: &str,
+    ending: &OutputFacts,
+) -> Result<String, SerializeError> {
     let name = if recipe.is_empty() { "run" } else { recipe };
     let mut suite = TestSuite::new(text::line(name, 200));
     suite.set_time(Duration::ZERO);
@@ -85,7 +90,7 @@ fn without_total(mut xml: String) -> String {
 }
 
 /// The suite of one step, started or not. `found`: the findings of all steps.
-fn suite(sum: &RunSummary<'_>, ending: &Ending, id: &str, found: &[(&str, Finding)]) -> TestSuite {
+fn suite(sum: &RunSummary<'_>, ending: &OutputFacts, id: &str, found: &[(&str, Finding)]) -> TestSuite {
     let index = sum.steps.iter().position(|step| step.id == id);
     let step = index.and_then(|i| sum.steps.get(i));
     let mut suite = TestSuite::new(text::line(id, 200));
@@ -111,7 +116,7 @@ fn rfc3339(at: jiff::Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00").to_string()
 }
 
-fn properties(sum: &RunSummary<'_>, ending: &Ending, step: Option<&StepSummary<'_>>, suite: &mut TestSuite) {
+fn properties(sum: &RunSummary<'_>, ending: &OutputFacts, step: Option<&StepSummary<'_>>, suite: &mut TestSuite) {
     let (turns, tokens, cost) = step.map_or((0, 0, 0), |step| (step.turns, step.usage.total(), step.cost_micros));
     property(suite, "run", sum.run());
     property(suite, "recipe", sum.recipe());

@@ -2,13 +2,12 @@
 //! command.
 
 use super::inert;
-use super::result::{self, Ending, RuledOut, RunResult, StepReport};
+use super::result::{self, OutputFacts, RuledOut, RunResult, StepReport};
 use super::summary::RunSummary;
-use super::suspension::fenced;
 use super::text;
 use crate::base::event::FileChange;
 use crate::base::outcome::Verdict;
-use crate::base::quote::counted;
+use crate::base::quote::{counted, excerpt};
 use std::fmt::Write;
 
 /// Size limit of the file, in bytes.
@@ -19,7 +18,7 @@ const ENTRIES: usize = 50;
 const OUTPUTS: usize = 5;
 
 /// The whole file, at most [`LIMIT`] bytes.
-pub fn summary(sum: &RunSummary<'_>, ending: &Ending) -> String {
+pub fn summary(sum: &RunSummary<'_>, ending: &OutputFacts) -> String {
     let result = result::result(sum, ending);
     let mut out = head(&result);
     out.push_str(&steps(&result.steps));
@@ -249,7 +248,7 @@ fn answer(answer: &str) -> String {
         return String::new();
     }
     let mut out = "### Answer\n\n".to_owned();
-    let answer = text::excerpt(answer, 16 * 1024);
+    let answer = excerpt(answer, 16 * 1024);
     for line in text::plain(&answer).lines() {
         let _ = writeln!(out, "> {}  ", escaped(line));
     }
@@ -321,6 +320,19 @@ pub(crate) fn code(foreign: &str) -> String {
     let fence = "`".repeat(longest + 1);
     let pad = if longest > 0 { " " } else { "" };
     format!("{fence}{pad}{line}{pad}{fence}")
+}
+
+/// A fenced block that its content cannot close, without lines that CI systems take for commands.
+pub(super) fn fenced(out: &mut String, language: &str, content: &str) {
+    let content = excerpt(content, 32 * 1024);
+    let content = text::plain(&content);
+    let longest = content.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    let _ = writeln!(out, "{fence}{language}");
+    for line in content.lines() {
+        let _ = writeln!(out, "{}", text::defused(line));
+    }
+    let _ = writeln!(out, "{fence}\n");
 }
 
 /// A code span for a table cell, where a bar ends the cell even inside code.

@@ -29,7 +29,7 @@ pub enum Verbosity {
 
 /// Turns events into lines. Keeps only what later lines refer to.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct ProgressLines {
     level: Verbosity,
     /// The title of each open call.
     titles: HashMap<CallId, String>,
@@ -40,7 +40,7 @@ pub struct Lines {
     turns: u64,
 }
 
-impl Lines {
+impl ProgressLines {
     /// Lines of this level.
     pub fn new(level: Verbosity) -> Self {
         Self {
@@ -416,7 +416,7 @@ fn ruled(ruling: &Ruling) -> String {
 
 /// Writes each line immediately, for logs and pipes. A closed stderr does not stop the run.
 pub struct Plain<W> {
-    lines: Lines,
+    lines: ProgressLines,
     out: W,
 }
 
@@ -424,7 +424,7 @@ impl<W: Write + Send> Plain<W> {
     /// Writes to `out`.
     pub fn new(out: W, level: Verbosity) -> Self {
         Self {
-            lines: Lines::new(level),
+            lines: ProgressLines::new(level),
             out,
         }
     }

@@ -22,7 +22,7 @@ pub const SCHEMA: &str = "overnight/result/v1";
 
 /// Facts that are not in the events: the exit code of the process and the paths of its files.
 #[derive(Clone, Debug, Default)]
-pub struct Ending {
+pub struct OutputFacts {
     pub exit_code: i32,
     /// From the name of an artefact (`patch`, `junit`, `transcript`, …) to its path. If `directory` is given, texts name the run by it.
     pub artefacts: BTreeMap<String, String>,
@@ -33,7 +33,7 @@ pub struct Ending {
 }
 
 /// The result of a run with a journal.
-pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
+pub fn result(sum: &RunSummary<'_>, ending: &OutputFacts) -> RunResult {
     let (added, removed) = sum.changed_lines();
     let changed = sum.patch.filter(|patch| patch.blob.is_some());
     let base = sum.head.map(|head| &head.base);
@@ -91,7 +91,7 @@ pub fn result(sum: &RunSummary<'_>, ending: &Ending) -> RunResult {
 }
 
 /// The result of a run that ended before it had a journal. `recipe` may be empty.
-pub fn unstarted(outcome: &RunOutcome, recipe: &str, ending: &Ending) -> RunResult {
+pub fn unstarted(outcome: &RunOutcome, recipe: &str, ending: &OutputFacts) -> RunResult {
     RunResult {
         schema: SCHEMA.to_owned(),
         run: String::new(),
@@ -209,7 +209,7 @@ fn ran(call: &CallSummary<'_>) -> Vec<RanProgram> {
 }
 
 /// Calls that wait for a person, in order.
-pub(crate) fn suspended(sum: &RunSummary<'_>, ending: &Ending) -> Vec<Waiting> {
+pub(crate) fn suspended(sum: &RunSummary<'_>, ending: &OutputFacts) -> Vec<Waiting> {
     let run = resume_name(sum, ending);
     let one = |call: &CallSummary<'_>| {
         let ruling = call.ruling();
@@ -328,7 +328,7 @@ fn checks(step: &StepSummary<'_>) -> Vec<CheckReport> {
 
 fn calls_by_tool<'a, 'b: 'a>(calls: impl IntoIterator<Item = &'a CallSummary<'b>>) -> BTreeMap<String, u64> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for call in calls {
+    for call in calls.into_iter().filter(|call| !call.was_left()) {
         match counts.get_mut(call.tool()) {
             Some(count) => *count += 1,
             None => {
@@ -383,7 +383,7 @@ pub(crate) fn warnings(sum: &RunSummary<'_>) -> Vec<ResultNotice> {
 }
 
 /// The run's name for a command line: its directory if known, quoted for a shell, otherwise its id.
-pub(crate) fn resume_name(sum: &RunSummary<'_>, ending: &Ending) -> String {
+pub(crate) fn resume_name(sum: &RunSummary<'_>, ending: &OutputFacts) -> String {
     let Some(directory) = ending.artefacts.get("directory") else {
         return sum.run().to_owned();
     };

@@ -1,8 +1,8 @@
 //! Renders what a reviewer needs to answer a suspended run: each call with its arguments, its diff, the rule, and the
 //! commands to answer with.
 
-use super::markdown::{code, escaped};
-use super::result::{self, Ending};
+use super::markdown::{code, escaped, fenced};
+use super::result::{self, OutputFacts};
 use super::summary::{CallSummary, RunSummary};
 use super::text;
 use crate::base::event::Decided;
@@ -14,7 +14,7 @@ use std::fmt::Write;
 pub const SCHEMA: &str = "overnight/suspension/v1";
 
 /// For programs, as JSON: `schema`, `run`, `recipe`, `model` and `calls[]`, which is empty when no call waits.
-pub fn json(sum: &RunSummary<'_>, ending: &Ending) -> Value {
+pub fn json(sum: &RunSummary<'_>, ending: &OutputFacts) -> Value {
     let run = result::resume_name(sum, ending);
     let one = |call: &CallSummary<'_>| {
         let ruling = call.ruling();
@@ -47,7 +47,7 @@ pub fn json(sum: &RunSummary<'_>, ending: &Ending) -> Value {
 }
 
 /// For people, as Markdown; untrusted text is never markup.
-pub fn markdown(sum: &RunSummary<'_>, ending: &Ending) -> String {
+pub fn markdown(sum: &RunSummary<'_>, ending: &OutputFacts) -> String {
     let run = result::resume_name(sum, ending);
     let waiting = sum.suspended().count();
     let recipe = escaped(&text::line(sum.recipe(), 120));
@@ -104,17 +104,4 @@ fn said(sum: &RunSummary<'_>, call: &CallSummary<'_>) -> String {
     };
     let turn = sum.turns.iter().rev().find(asked);
     turn.map(|turn| turn.reply.text()).unwrap_or_default()
-}
-
-/// A fenced block that its content cannot close, without lines that CI systems take for commands.
-pub(super) fn fenced(out: &mut String, language: &str, content: &str) {
-    let content = text::excerpt(content, 32 * 1024);
-    let content = text::plain(&content);
-    let longest = content.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat(longest.max(2) + 1);
-    let _ = writeln!(out, "{fence}{language}");
-    for line in content.lines() {
-        let _ = writeln!(out, "{}", text::defused(line));
-    }
-    let _ = writeln!(out, "{fence}\n");
 }

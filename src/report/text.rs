@@ -1,7 +1,7 @@
 //! Makes untrusted text safe and short: control codes, length, workflow commands.
 
 use crate::base::call::ExitInfo;
-use crate::base::quote::counted;
+use crate::base::quote::{self, counted};
 use crate::base::secret;
 use std::borrow::Cow;
 
@@ -106,16 +106,6 @@ pub(crate) fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
-/// `text`, or its beginning and end with a line in between that says how much is omitted.
-pub(crate) fn excerpt(text: &str, bytes: usize) -> Cow<'_, str> {
-    if text.len() <= bytes {
-        return Cow::Borrowed(text);
-    }
-    let (first, last) = (head(text, bytes / 2), tail(text, bytes / 2));
-    let missing = text.len() - first.len() - last.len();
-    Cow::Owned(format!("{first}\n… {missing} bytes left out …\n{last}"))
-}
-
 /// Limits of what is shown of a failed check's output, in lines and in bytes.
 const TAIL_LINES: usize = 20;
 const TAIL_BYTES: usize = 4_000;
@@ -162,15 +152,10 @@ pub(crate) fn dollars(micros: u64) -> String {
 
 /// How a command ended, for people.
 pub(crate) fn exit(exit: &ExitInfo) -> String {
-    let how = match (exit.timed_out, exit.code, exit.signal) {
-        (true, _, _) => "timed out".to_owned(),
-        (false, Some(code), _) => format!("exit code {code}"),
-        (false, None, Some(signal)) => format!("ended by signal {signal}"),
-        (false, None, None) => "ended without a code".to_owned(),
-    };
     let how = match exit.memory_limit {
         Some(limit) => format!("memory limit of {} MiB reached", limit >> 20),
-        None => how,
+        None if exit.timed_out => "timed out".to_owned(),
+        None => exit.ending(),
     };
     match exit.leftovers {
         0 => how,
@@ -193,11 +178,8 @@ pub(crate) fn grouped(n: u64) -> String {
 
 /// The first of these names, and the number of the rest; empty for none.
 pub(crate) fn first_of(names: &[&str], most: usize) -> String {
-    let first: Vec<String> = names.iter().take(most).map(|name| line(name, 200)).collect();
-    match names.len().saturating_sub(most) {
-        0 => first.join(", "),
-        more => format!("{} and {} more", first.join(", "), grouped(more as u64)),
-    }
+    let shown: Vec<String> = names.iter().map(|name| line(name, 200)).collect();
+    quote::first_names(&shown, most)
 }
 
 #[cfg(test)]
@@ -226,14 +208,6 @@ mod tests {
         assert_eq!(line(&"x ".repeat(5000), 9), "x x x x …");
         assert_eq!(line("##[error]x", 40), "#\u{200b}#[error]x");
         assert!(!line("::set-output name=a::b", 60).starts_with("::"));
-    }
-
-    #[test]
-    fn an_excerpt_says_what_is_missing() {
-        assert_eq!(excerpt("short", 10), "short");
-        let long = "ä".repeat(100);
-        let cut = excerpt(&long, 20);
-        assert!(cut.contains("180 bytes left out"), "{cut}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::base::ids::CallId;
 use crate::base::message::Reply;
 use crate::base::outcome::{CheckResult, RunOutcome, StepResult, StepStatus, Verdict};
 use attributes::Requested;
-use draft::{Draft, Trace};
+use draft::{SpanDraft, Trace};
 use jiff::Timestamp;
 use open::{OpenCall, OpenSession, OpenStep, Retry};
 use opentelemetry::trace::{SpanContext, SpanKind, TraceContextExt};
@@ -124,7 +124,7 @@ impl<'a> Fold<'a> {
         let at = event.at;
         match kind {
             EventKind::Ran { exit, took_ms, .. } => {
-                let mut draft = Draft::new("command", event.seq, "command".to_owned(), back(at, *took_ms), at);
+                let mut draft = SpanDraft::new("command", event.seq, "command".to_owned(), back(at, *took_ms), at);
                 draft.attributes.exit(Some(exit));
                 draft.error = (exit.code != Some(0)).then(|| "command".to_owned());
                 self.push(draft);
@@ -161,7 +161,7 @@ impl<'a> Fold<'a> {
             } => self.call_done(at, call, *state, output),
             EventKind::Checked { attempt, check, .. } => self.check(event, *attempt, check),
             EventKind::ResponseJudged { ok, .. } => {
-                let mut draft = Draft::new("judged", event.seq, "check response".to_owned(), at, at);
+                let mut draft = SpanDraft::new("judged", event.seq, "check response".to_owned(), at, at);
                 draft.attributes.flag("overnight.check.passed", *ok);
                 draft.error = (!ok).then(|| "response".to_owned());
                 self.push(draft);
@@ -171,7 +171,7 @@ impl<'a> Fold<'a> {
     }
 
     /// A span within the active step, or else within the session.
-    fn push(&mut self, draft: Draft) {
+    fn push(&mut self, draft: SpanDraft) {
         let within = match &self.step {
             Some(step) => self.trace.id("step", step.seq),
             None => self.trace.id("session", self.session.seq),
@@ -182,7 +182,7 @@ impl<'a> Fold<'a> {
     fn chat(&mut self, event: &Event, reply: &Reply, (took_ms, cost_micros): (u64, Option<u64>), summary: bool) {
         let requested = Requested::of(self.model, &reply.model);
         let from = back(event.at, took_ms);
-        let mut draft = Draft::new("chat", event.seq, format!("chat {}", requested.model), from, event.at);
+        let mut draft = SpanDraft::new("chat", event.seq, format!("chat {}", requested.model), from, event.at);
         draft.kind = SpanKind::Client;
         draft.attributes.operation("chat", &requested, self.head.run.as_str());
         draft.attributes.text("gen_ai.response.model", &reply.model);
@@ -199,7 +199,7 @@ impl<'a> Fold<'a> {
         self.session.cost_micros += cost_micros.unwrap_or_default();
     }
 
-    fn retries(&mut self, draft: &mut Draft) {
+    fn retries(&mut self, draft: &mut SpanDraft) {
         let retries = std::mem::take(&mut self.session.retries);
         if retries.is_empty() {
             return;
@@ -231,7 +231,7 @@ impl<'a> Fold<'a> {
         let tool = call.decided.map_or(call.tool, |decided| &decided.tool);
         let from = call.started.unwrap_or(call.asked).max(self.session.from);
         let name = format!("execute_tool {}", attributes::clip(tool));
-        let mut draft = Draft::new(&format!("call {id}"), call.seq, name, from, at);
+        let mut draft = SpanDraft::new(&format!("call {id}"), call.seq, name, from, at);
         let has = &mut draft.attributes;
         has.text("gen_ai.operation.name", "execute_tool");
         has.text("gen_ai.tool.name", tool);
@@ -257,7 +257,7 @@ impl<'a> Fold<'a> {
 
     fn check(&mut self, event: &Event, attempt: u32, check: &CheckResult) {
         let name = format!("check {}", attributes::clip(&check.name));
-        let mut draft = Draft::new("check", event.seq, name, back(event.at, check.took_ms), event.at);
+        let mut draft = SpanDraft::new("check", event.seq, name, back(event.at, check.took_ms), event.at);
         draft.attributes.text("overnight.check.name", &check.name);
         draft.attributes.flag("overnight.check.passed", check.passed);
         draft.attributes.number("overnight.attempt", u64::from(attempt));
@@ -272,7 +272,7 @@ impl<'a> Fold<'a> {
             return;
         };
         let name = format!("step {}", attributes::clip(id));
-        let mut draft = Draft::new("step", step.seq, name, step.from, at);
+        let mut draft = SpanDraft::new("step", step.seq, name, step.from, at);
         draft.attributes.text("overnight.step.id", id);
         let status = match result.map(|result| result.status) {
             Ok(StepStatus::Passed) => "passed",
@@ -318,7 +318,7 @@ impl<'a> Fold<'a> {
         // A request that failed has no event of its own.
         if outcome.verdict == Verdict::Provider && !self.answered {
             let requested = Requested::of(self.model, "");
-            let mut draft = Draft::new("chat", seq, format!("chat {}", requested.model), self.before, at);
+            let mut draft = SpanDraft::new("chat", seq, format!("chat {}", requested.model), self.before, at);
             draft.kind = SpanKind::Client;
             draft.attributes.operation("chat", &requested, self.head.run.as_str());
             draft.error = Some(outcome.reason.clone());
@@ -348,7 +348,7 @@ impl<'a> Fold<'a> {
         let recipe = attributes::clip(&self.head.recipe).to_owned();
         let session = &mut self.session;
         let name = format!("invoke_agent {recipe}");
-        let mut draft = Draft::new("session", session.seq, name, session.from, at);
+        let mut draft = SpanDraft::new("session", session.seq, name, session.from, at);
         let has = &mut draft.attributes;
         has.operation("invoke_agent", &requested, self.head.run.as_str());
         has.text("gen_ai.agent.name", &recipe);

@@ -4,13 +4,13 @@
 
 mod form;
 
-use super::result::{self, Ending};
+use super::result::{self, OutputFacts};
 use super::summary::{CallSummary, Moment, RunSummary, StepSummary, TurnSummary};
 use super::text;
 use crate::base::call::{Display, ToolSpec};
 use crate::base::content::{Media, ToolContent};
 use crate::base::message::{Message, Part};
-use form::{Agent, Call, Extra, FinalMetrics, Metrics, Observation, Outcome, Source, Step, Trajectory};
+use form::{Agent, Call, Extra, FinalMetrics, Metrics, Observation, Outcome, Source, Trajectory, TranscriptStep};
 use serde_json::{Value, json};
 
 /// The system prompt and the declared tools. They are not in the events: the ledger stores them as a blob.
@@ -22,7 +22,7 @@ pub struct DeclaredPrompt<'a> {
 }
 
 /// The whole document, indented, with a newline.
-pub fn json(sum: &RunSummary<'_>, declared: DeclaredPrompt<'_>, ending: &Ending) -> String {
+pub fn json(sum: &RunSummary<'_>, declared: DeclaredPrompt<'_>, ending: &OutputFacts) -> String {
     let steps = steps(sum, declared);
     let document = Trajectory {
         schema_version: "ATIF-v1.7",
@@ -61,7 +61,7 @@ fn agent(sum: &RunSummary<'_>, declared: DeclaredPrompt<'_>) -> Agent {
 }
 
 /// Data of the whole run for which the format has no field.
-fn whole(sum: &RunSummary<'_>, ending: &Ending) -> Value {
+fn whole(sum: &RunSummary<'_>, ending: &OutputFacts) -> Value {
     let result = result::result(sum, ending);
     json!({
         "verdict": result.verdict,
@@ -103,11 +103,16 @@ fn some(text: &str) -> Option<String> {
 }
 
 /// All steps of the document. A step of the format is a message; the recipe's step is named in `extra.overnight.step`.
-fn steps(sum: &RunSummary<'_>, declared: DeclaredPrompt<'_>) -> Vec<Step> {
+fn steps(sum: &RunSummary<'_>, declared: DeclaredPrompt<'_>) -> Vec<TranscriptStep> {
     let mut steps = Vec::new();
     let started = sum.started.or(sum.ended);
     if let Some(system) = declared.system {
-        steps.push(Step::plain(Source::System, started, system.to_owned(), Value::Null));
+        steps.push(TranscriptStep::plain(
+            Source::System,
+            started,
+            system.to_owned(),
+            Value::Null,
+        ));
     }
     for step in &sum.steps {
         for moment in &step.moments {
@@ -116,7 +121,7 @@ fn steps(sum: &RunSummary<'_>, declared: DeclaredPrompt<'_>) -> Vec<Step> {
     }
     if steps.is_empty() {
         // The format requires at least one step; here it says how a run ended that made no request.
-        steps.push(Step::plain(
+        steps.push(TranscriptStep::plain(
             Source::System,
             started,
             sum.outcome.message.clone(),
@@ -130,12 +135,12 @@ fn steps(sum: &RunSummary<'_>, declared: DeclaredPrompt<'_>) -> Vec<Step> {
 }
 
 /// The step for one timeline entry, if it is a message or an action.
-fn said(sum: &RunSummary<'_>, step: &StepSummary<'_>, moment: &Moment<'_>) -> Option<Step> {
+fn said(sum: &RunSummary<'_>, step: &StepSummary<'_>, moment: &Moment<'_>) -> Option<TranscriptStep> {
     let id = step.id;
     match moment {
         Moment::Prompted { at, message, why } => {
             let extra = json!({"step": id, "why": why});
-            Some(Step::plain(Source::User, Some(*at), spoken(message), extra))
+            Some(TranscriptStep::plain(Source::User, Some(*at), spoken(message), extra))
         }
         Moment::Turn(i) => sum.turns.get(*i).map(|turn| agent_step(sum, id, turn)),
         Moment::Ran {
@@ -146,7 +151,7 @@ fn said(sum: &RunSummary<'_>, step: &StepSummary<'_>, moment: &Moment<'_>) -> Op
             took_ms,
         } => {
             let extra = json!({"step": id, "command": command, "exit": exit, "took_ms": took_ms});
-            let mut ran = Step::plain(Source::System, Some(*at), format!("$ {command}"), extra);
+            let mut ran = TranscriptStep::plain(Source::System, Some(*at), format!("$ {command}"), extra);
             ran.observation = Some(Observation::of(None, (*output).to_owned(), None));
             Some(ran)
         }
@@ -156,7 +161,7 @@ fn said(sum: &RunSummary<'_>, step: &StepSummary<'_>, moment: &Moment<'_>) -> Op
             let message = format!("check {} {word}: {}", check.name, check.message);
             let extra = json!({"step": id, "check": check.name, "passed": check.passed, "attempt": run.attempt,
                 "what": check.what, "exit": check.exit, "took_ms": check.took_ms});
-            let mut made = Step::plain(Source::System, Some(run.at), message, extra);
+            let mut made = TranscriptStep::plain(Source::System, Some(run.at), message, extra);
             if !check.output.is_empty() {
                 made.observation = Some(Observation::of(None, check.output.clone(), None));
             }
@@ -165,11 +170,11 @@ fn said(sum: &RunSummary<'_>, step: &StepSummary<'_>, moment: &Moment<'_>) -> Op
         Moment::Compacted { at, why } => {
             let extra = json!({"step": id, "compacted": why});
             let message = format!("the history was shortened: {why}");
-            Some(Step::plain(Source::System, Some(*at), message, extra))
+            Some(TranscriptStep::plain(Source::System, Some(*at), message, extra))
         }
         Moment::Resumed { at, by, model } => {
             let extra = json!({"step": id, "resumed_by": by, "model": model});
-            Some(Step::plain(
+            Some(TranscriptStep::plain(
                 Source::System,
                 Some(*at),
                 "the run was resumed".to_owned(),
@@ -181,10 +186,10 @@ fn said(sum: &RunSummary<'_>, step: &StepSummary<'_>, moment: &Moment<'_>) -> Op
 }
 
 /// One reply with its calls and their results.
-fn agent_step(sum: &RunSummary<'_>, id: &str, turn: &TurnSummary<'_>) -> Step {
+fn agent_step(sum: &RunSummary<'_>, id: &str, turn: &TurnSummary<'_>) -> TranscriptStep {
     let usage = turn.reply.usage;
     let extra = json!({"step": id, "turn": turn.n, "stop": turn.reply.stop, "took_ms": turn.took_ms});
-    let mut step = Step::plain(Source::Agent, Some(turn.at), words(&turn.reply.parts), extra);
+    let mut step = TranscriptStep::plain(Source::Agent, Some(turn.at), words(&turn.reply.parts), extra);
     let thoughts: Vec<&str> = turn.reply.parts.iter().filter_map(thought).collect();
     step.reasoning_content = some(&thoughts.join("\n"));
     step.model_name = some(&turn.reply.model);

@@ -1,6 +1,6 @@
 //! Arguments of built-in tools: older parameter names, typed access, and resolution of paths.
 
-use super::ToolError;
+use super::{ToolError, other_names_of};
 use crate::base::access::{PathStatus, ResolvedPath};
 use crate::base::call::ToolSpec;
 use crate::workspace::Workspace;
@@ -9,23 +9,8 @@ use crate::workspace::root::{UNASKED, is_deceptive, join, printable};
 use crate::workspace::walk::Filter;
 use serde_json::{Map, Value};
 
-/// `(tool, older name, current name)`: names with the same meaning. `""` stands for every tool that has the current
-/// name.
-const RENAMED: [(&str, &str, &str); 13] = [
-    ("", "absolute_path", "file_path"),
-    ("list_directory", "path", "dir_path"),
-    ("glob", "path", "dir_path"),
-    ("grep_search", "path", "dir_path"),
-    ("grep_search", "include", "include_pattern"),
-    ("read_file", "path", "file_path"),
-    ("write_file", "path", "file_path"),
-    ("replace", "path", "file_path"),
-    ("read_many_files", "paths", "include"),
-    ("run_shell_command", "directory", "dir_path"),
-    ("run_shell_command", "dir", "dir_path"),
-    ("list_mcp_resources", "serverName", "server"),
-    ("read_mcp_resource", "serverName", "server"),
-];
+/// The older name of an argument of every tool that has the current one.
+const RENAMED: (&str, &str) = ("absolute_path", "file_path");
 
 /// Upper limit for the files that are searched for one with the same name.
 const MAX_LOOK: usize = 50_000;
@@ -39,13 +24,17 @@ pub fn names(spec: &ToolSpec) -> impl Iterator<Item = &str> {
 /// The current name of an argument that is given under an older one.
 pub fn newer_name(spec: &ToolSpec, name: &str) -> Option<&'static str> {
     let known = |wanted: &str| names(spec).any(|name| name == wanted);
-    RENAMED.iter().find_map(|(tool, older, newer)| {
-        let fits = *older == name && (tool.is_empty() || *tool == spec.name) && known(newer) && !known(older);
+    let of_tool = other_names_of(spec).into_iter().flat_map(|others| others.renamed);
+    std::iter::once(&RENAMED).chain(of_tool).find_map(|(older, newer)| {
+        let fits = *older == name && known(newer) && !known(older);
         fits.then_some(*newer)
     })
 }
 
 /// The arguments of a built-in tool under their current names. `null` counts as absent.
+///
+/// # Errors
+/// [`ToolError::Model`] if an argument is given under two of its names, or older arguments cannot be translated.
 pub fn current(spec: &ToolSpec, args: &Map<String, Value>) -> Result<Map<String, Value>, ToolError> {
     let mut now = Map::new();
     for (name, value) in args.iter().filter(|(_, value)| !value.is_null()) {
@@ -59,20 +48,24 @@ pub fn current(spec: &ToolSpec, args: &Map<String, Value>) -> Result<Map<String,
         }
         now.insert(target.to_owned(), value.clone());
     }
-    if spec.name == "read_file" {
-        lines_from_offset(&mut now)?;
-    }
-    if spec.name == "replace"
-        && let Some(count) = now.get("expected_replacements")
-        && whole(count).is_some_and(|count| count > 1)
-    {
-        now.entry("allow_multiple").or_insert(Value::Bool(true));
+    if let Some(modernise) = other_names_of(spec).and_then(|others| others.modernise) {
+        modernise(&mut now)?;
     }
     Ok(now)
 }
 
+/// Sets `allow_multiple` if `expected_replacements` is more than one.
+pub(super) fn multiple_from_count(args: &mut Map<String, Value>) -> Result<(), ToolError> {
+    if let Some(count) = args.get("expected_replacements")
+        && whole(count).is_some_and(|count| count > 1)
+    {
+        args.entry("allow_multiple").or_insert(Value::Bool(true));
+    }
+    Ok(())
+}
+
 /// Converts `offset` (lines before the first one) and `limit` (lines) to `start_line` and `end_line`.
-fn lines_from_offset(args: &mut Map<String, Value>) -> Result<(), ToolError> {
+pub(super) fn lines_from_offset(args: &mut Map<String, Value>) -> Result<(), ToolError> {
     let offset = args.remove("offset");
     let limit = args.remove("limit");
     if offset.is_none() && limit.is_none() {
@@ -117,6 +110,9 @@ pub struct Args<'a>(&'a Map<String, Value>);
 
 impl<'a> Args<'a> {
     /// From a JSON object.
+    ///
+    /// # Errors
+    /// [`ToolError::Model`] if it is no object.
     pub fn of(args: &'a Value) -> Result<Self, ToolError> {
         args.as_object()
             .map(Self)
@@ -124,6 +120,9 @@ impl<'a> Args<'a> {
     }
 
     /// A required string.
+    ///
+    /// # Errors
+    /// [`ToolError::Model`] if it is missing or not a string.
     pub fn text(self, name: &str) -> Result<&'a str, ToolError> {
         self.optional(name)
             .ok_or_else(|| invalid(format!("`{name}` is missing or not a string")))
@@ -158,6 +157,9 @@ impl<'a> Args<'a> {
     }
 
     /// The place of a required path.
+    ///
+    /// # Errors
+    /// [`ToolError::Model`] if the argument is missing, not a string, or empty.
     pub fn place(self, name: &str, workspace: &Workspace) -> Result<ResolvedPath, ToolError> {
         let path = self.text(name)?;
         if path.trim().is_empty() {
@@ -192,8 +194,10 @@ pub fn place(path: &str, workspace: &Workspace) -> ResolvedPath {
     }
 }
 
-/// Refuses a new file whose name people or programs could misread: control characters, bidirectional controls, or a
-/// leading dash.
+/// Checks that people and programs cannot misread the name of a new file. An existing file may have any name.
+///
+/// # Errors
+/// [`ToolError::Model`] if a name in the path has control characters or bidirectional controls, or begins with a dash.
 pub fn check_new_name(place: &ResolvedPath) -> Result<(), ToolError> {
     let bad = |name: &str| name.starts_with('-') || name.chars().any(is_deceptive);
     if place.found == PathStatus::Nothing && place.path.split('/').any(bad) {

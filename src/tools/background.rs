@@ -1,13 +1,13 @@
 //! The tools `list_background_processes` and `read_background_output`: report on commands that run in the background.
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, ToolFacts};
+use super::builtin::{Builtin, OtherNames, ToolFacts};
 use super::command_end::{ends, strictest, undone_failure};
 use super::denial;
 use super::schema::{integer, object, string};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{Replayed, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::call::{Offered, Replayed, ToolEffects, ToolKind, ToolOutput, Touches};
 use crate::process::jobs::{EndedJob, JobEnd, JobState};
 use crate::workspace::Workspace;
 use serde_json::Value;
@@ -23,7 +23,7 @@ const BYTES: usize = 32 << 10;
 /// Both tools: no rule is needed for them, and what they show depends on the moment.
 const FOLLOWS_COMMANDS: ToolEffects = ToolEffects {
     replayed: Replayed::Recorded,
-    follows_commands: true,
+    offered: Offered::WithCommands,
     ..ToolEffects::reads(Touches::Nothing)
 };
 
@@ -36,6 +36,10 @@ pub fn list_tool() -> Builtin {
             aliases: &[],
             kind: ToolKind::Read,
             effects: FOLLOWS_COMMANDS,
+            other_names: OtherNames {
+                settings: &["ListBackgroundProcessesTool"],
+                ..OtherNames::default()
+            },
         },
         "Lists the background commands and how they ended.",
         object([], &[]),
@@ -59,6 +63,7 @@ pub fn read_tool() -> Builtin {
             aliases: &[],
             kind: ToolKind::Read,
             effects: FOLLOWS_COMMANDS,
+            other_names: OtherNames::default(),
         },
         "Reads the last lines of a background command, and whether it still runs.",
         object(
@@ -168,11 +173,7 @@ fn state(job: &JobState) -> String {
         Some(JobEnd::Exited {
             denied: Some(denied), ..
         }) => format!("denied ({})", denied.1.code),
-        Some(JobEnd::Exited { exit, .. }) => match (exit.code, exit.signal) {
-            (Some(code), _) => format!("ended with exit code {code}"),
-            (None, Some(signal)) => format!("ended by signal {signal}"),
-            (None, None) => "ended".to_owned(),
-        },
+        Some(JobEnd::Exited { exit, .. }) => format!("ended with {}", exit.ending()),
     }
 }
 

@@ -1,17 +1,21 @@
-//! A built-in tool as data: its description and one function.
+//! A built-in tool as data: its description, its other names and one function.
 
 use super::args::Args;
 use super::{CallWork, PreparedCall, Tool, ToolContext, ToolError, results};
 use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolOutput, ToolSpec};
 use crate::workspace::Workspace;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 type Prepare = fn(&Args<'_>, &Arc<Workspace>) -> Result<PreparedCall, ToolError>;
 
+/// Rewrites arguments in an older form to the current one.
+type Modernise = fn(&mut Map<String, Value>) -> Result<(), ToolError>;
+
 /// A built-in tool.
 pub struct Builtin {
     spec: ToolSpec,
+    other_names: OtherNames,
     prepare: Prepare,
 }
 
@@ -22,6 +26,22 @@ pub struct ToolFacts {
     pub aliases: &'static [&'static str],
     pub kind: ToolKind,
     pub effects: ToolEffects,
+    pub other_names: OtherNames,
+}
+
+/// What else a tool and its arguments are called, here in older versions and in other programs. None of it is declared.
+#[derive(Clone, Copy, Default)]
+pub struct OtherNames {
+    /// Older names of arguments, each with the current one.
+    pub renamed: &'static [(&'static str, &'static str)],
+    /// For arguments whose older form differs in more than the name.
+    pub modernise: Option<Modernise>,
+    /// What other agents call the tool, in lower case. For messages only: such a name is no alias.
+    pub agents: &'static [&'static str],
+    /// What `tools.core` and `tools.exclude` of a `settings.json` call it, besides its name and aliases.
+    pub settings: &'static [&'static str],
+    /// Programs whose job it does.
+    pub programs: &'static [&'static str],
 }
 
 impl Builtin {
@@ -38,6 +58,7 @@ impl Builtin {
                 aliases: facts.aliases.iter().map(|alias| (*alias).to_owned()).collect(),
                 effects: facts.effects,
             },
+            other_names: facts.other_names,
             prepare,
         }
     }
@@ -46,6 +67,10 @@ impl Builtin {
 impl Tool for Builtin {
     fn spec(&self) -> &ToolSpec {
         &self.spec
+    }
+
+    fn other_names(&self) -> OtherNames {
+        self.other_names
     }
 
     fn prepare(&self, args: &Value, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError> {

@@ -1,7 +1,7 @@
 //! Describes for the model how a command ended, and builds the failure of a command that changed forbidden paths.
 
 use crate::base::call::{ExitInfo, ToolFailure};
-use crate::base::grant::{self, NOT_RESTORED, Undone, Writes, codes, described};
+use crate::base::grant::{self, ADDED_EMPTY, ADDED_EMPTY_FIX, NOT_RESTORED, Undone, Writes, codes, described};
 use crate::base::ruling::shown_rule;
 
 /// Lines about any end other than plain success.
@@ -12,8 +12,8 @@ pub(super) fn ends(exit: &ExitInfo) -> Vec<String> {
     }
     match (exit.code, exit.signal) {
         (Some(0), _) | (None, None) => {}
-        (Some(code), _) => lines.push(format!("[exit code {code}]")),
-        (None, Some(signal)) => lines.push(format!("[ended by signal {signal}]")),
+        (Some(_), _) => lines.push(format!("[{}]", exit.ending())),
+        (None, Some(_)) => lines.push(format!("[ended by {}]", exit.ending())),
     }
     if let Some(limit) = exit.memory_limit {
         lines.push(format!(
@@ -60,7 +60,8 @@ pub fn undone_failure(undone: &[Undone]) -> Option<ToolFailure> {
         .iter()
         .find(|undone| matches!(undone.code.as_str(), "deny_rule" | "suspend_rule"));
     let fix = match closing.map(|closing| closing.rule.as_deref().map_or("a rule", shown_rule)) {
-        Some(rule) => format!("It is closed by {rule}: go another way, or narrow that rule with `except`."),
+        Some(rule) => format!("It is closed by {rule}: use another approach, or narrow that rule with `except`."),
+        None if undone.iter().all(|undone| undone.code == ADDED_EMPTY) => format!("Note: {ADDED_EMPTY_FIX}."),
         None if undone.iter().any(in_git) => {
             "In `.git`, an `allow` rule for the git command that lists `.git/**` in `paths` would allow it, except for \
              configuration, hooks and info; elsewhere, a rule that names the path."
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(
             told("src/no/a", "deny_rule", Some("/home/ci/pol.yaml:3")),
             "[denied (deny_rule): the command changed src/no/a (deny_rule, rule pol.yaml:3); this was undone. It is closed \
-             by pol.yaml:3: go another way, or narrow that rule with `except`.]"
+             by pol.yaml:3: use another approach, or narrow that rule with `except`.]"
         );
     }
 }

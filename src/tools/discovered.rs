@@ -77,7 +77,11 @@ pub async fn discover(commands: &Commands, with: &DiscoveryContext<'_>) -> Resul
         return Err(failed(format!("did not end within {} s", left.as_secs())));
     }
     if finished.exit.code != Some(0) {
-        return Err(failed(format!("ended with {}{}", ending(&finished), said(&finished))));
+        return Err(failed(format!(
+            "ended with {}{}",
+            finished.exit.ending(),
+            said(&finished)
+        )));
     }
     if finished.stdout.cut || finished.stderr.cut {
         return Err(failed("printed more than 10 MB".to_owned()));
@@ -93,14 +97,6 @@ pub async fn discover(commands: &Commands, with: &DiscoveryContext<'_>) -> Resul
         tools: tools.collect(),
         warnings,
     })
-}
-
-fn ending(finished: &Finished) -> String {
-    match (finished.exit.code, finished.exit.signal) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "no exit code".to_owned(),
-    }
 }
 
 fn said(finished: &Finished) -> String {
@@ -345,7 +341,7 @@ fn report(finished: &Finished) -> String {
         "Stdout: {}\nStderr: {}\n{}",
         shown(&finished.stdout.text),
         shown(&finished.stderr.text),
-        ending(finished)
+        finished.exit.ending()
     )
 }
 

@@ -1,38 +1,12 @@
-//! What other agents call the tools that have another name here. For messages only: such a name is no alias.
+//! Finds a tool by what other agents call it. For messages only: such a name is no alias.
 
-/// Our name, and the others in lower case.
-const NAMES: [(&str, &[&str]); 9] = [
-    (
-        "run_shell_command",
-        &["bash", "shell", "local_shell", "execute_command", "execute_bash"],
-    ),
-    (
-        "replace",
-        &[
-            "edit",
-            "multiedit",
-            "str_replace",
-            "str_replace_editor",
-            "str_replace_based_edit_tool",
-            "apply_patch",
-            "replace_in_file",
-            "edit_file",
-        ],
-    ),
-    ("write_file", &["write", "write_to_file", "create_file"]),
-    ("read_file", &["read"]),
-    ("grep_search", &["grep", "search_files"]),
-    ("glob", &["glob"]),
-    ("list_directory", &["ls", "list_files", "list_dir"]),
-    ("web_fetch", &["webfetch"]),
-    ("write_todos", &["todowrite", "update_plan"]),
-];
+use super::other_names;
 
 /// What a tool that others call `name` is called here. Letters may have any case.
 pub fn meant(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
-    let found = NAMES.iter().find(|(_, others)| others.contains(&lower.as_str()));
-    found.map(|(ours, _)| *ours)
+    let found = other_names().find(|(_, other)| other.agents.contains(&lower.as_str()));
+    found.map(|(tool, _)| tool.name.as_str())
 }
 
 /// How a tool of a server is written here, if it is spelled as other agents do: `mcp__SERVER__TOOL`.
@@ -44,16 +18,16 @@ pub fn of_server(name: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::{builtin_spec, builtin_specs};
+    use crate::tools::builtin_specs;
 
     #[test]
     fn each_name_leads_to_a_tool_and_hides_none() {
-        for (ours, others) in NAMES {
-            assert!(builtin_spec(ours).is_some(), "{ours}");
-            for other in others {
+        for (tool, others) in other_names() {
+            for other in others.agents {
                 assert_eq!(other.to_ascii_lowercase(), **other);
                 let taken = builtin_specs().iter().find(|spec| spec.name == **other);
-                assert!(taken.is_none_or(|spec| spec.name == ours), "{other}");
+                assert!(taken.is_none_or(|spec| spec.name == tool.name), "{other}");
+                assert_eq!(meant(other), Some(tool.name.as_str()));
             }
         }
         assert_eq!(meant("Bash"), Some("run_shell_command"));

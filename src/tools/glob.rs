@@ -1,7 +1,7 @@
 //! The tool `glob`: lists the files whose paths match a pattern.
 
 use super::args::{Args, invalid, missing};
-use super::builtin::{Builtin, ToolFacts, blocking};
+use super::builtin::{Builtin, OtherNames, ToolFacts, blocking};
 use super::list_directory::filter_of;
 use super::results::SHOWN;
 use super::schema::{boolean, object, string, untold};
@@ -18,15 +18,25 @@ use std::sync::Arc;
 /// Upper limit for the listed paths.
 const MAX_PATHS: usize = 1_000;
 
+/// Its name.
+const NAME: &str = "glob";
+
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &ToolFacts {
-            name: "glob",
+            name: NAME,
             display: "FindFiles",
             aliases: &[],
             kind: ToolKind::Search,
             effects: ToolEffects::reads(Touches::Directory),
+            other_names: OtherNames {
+                renamed: &[("path", "dir_path")],
+                agents: &["glob"],
+                settings: &["GlobTool"],
+                programs: &["find", "fd", "fdfind", "locate"],
+                ..OtherNames::default()
+            },
         },
         "Finds files by a glob (src/**/*.ts), dot files included, in byte order, at most 1000. `**` spans directories.",
         object(
@@ -156,7 +166,7 @@ fn fitting(
     }
     let mut files = workspace.files_like(pattern, filter, stop).files;
     let all = files.len();
-    files.retain(|path| workspace.may_search("glob", path));
+    files.retain(|path| workspace.may_search(NAME, path));
     let withheld = all - files.len();
     (files, withheld)
 }

@@ -1,7 +1,7 @@
 //! The tool `list_directory`: lists the names in one directory.
 
 use super::args::{Args, failed, invalid};
-use super::builtin::{Builtin, ToolFacts, blocking};
+use super::builtin::{Builtin, OtherNames, ToolFacts, blocking};
 use super::schema::{object, string, strings, untold};
 use super::{PreparedCall, ToolError};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
@@ -32,6 +32,13 @@ pub fn tool() -> Builtin {
             aliases: &["ls"],
             kind: ToolKind::Read,
             effects: ToolEffects::reads(Touches::Directory),
+            other_names: OtherNames {
+                renamed: &[("path", "dir_path")],
+                agents: &["ls", "list_files", "list_dir"],
+                settings: &["LSTool", "ReadFolderTool"],
+                programs: &["ls", "tree", "dir"],
+                ..OtherNames::default()
+            },
         },
         "Lists a directory: its directories first, then its files with their sizes. What ignore files leave out is counted.",
         object(

@@ -9,6 +9,7 @@ pub mod denial;
 mod diff;
 pub mod discovered;
 pub mod field_names;
+mod for_commands;
 pub mod glob;
 pub mod grep_search;
 pub mod list_directory;
@@ -25,6 +26,7 @@ pub mod save_memory;
 pub mod schema;
 pub mod schema_dialect;
 pub mod shell;
+mod time_limit;
 pub mod web;
 pub mod web_fetch;
 pub mod web_search;
@@ -38,18 +40,21 @@ mod cases;
 pub(crate) mod testing;
 
 pub use command_end::undone_failure;
+pub use for_commands::{CommandAccessKind, builtin_for, file_writers};
 pub use registry::Registry;
+pub use shell::NAME as SHELL;
 
 use crate::base::access::Access;
 use crate::base::call::{FileDiff, ToolOutput, ToolSpec};
 use crate::base::event::ProgressEvent;
 use crate::base::grant::{ExecJudge, Writes};
 use crate::base::ids::CallId;
-use crate::base::replaceable::Moved;
+use crate::base::replaceable::ReplaceOnce;
 use crate::base::secret::Redactor;
 use crate::process::Confinement;
 use crate::process::jobs::Jobs;
 use crate::workspace::Workspace;
+use builtin::OtherNames;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -60,18 +65,39 @@ use tokio_util::sync::CancellationToken;
 /// The declarations of all built-in tools, also of those that are registered only where a search or a server is
 /// configured. Policies know tools from here.
 pub fn builtin_specs() -> &'static [ToolSpec] {
-    static SPECS: LazyLock<Vec<ToolSpec>> = LazyLock::new(|| {
-        let mut specs: Vec<ToolSpec> = builtins().iter().map(|tool| tool.spec().clone()).collect();
-        specs.push(web_search::tool().spec().clone());
-        specs.extend(mcp::resources::specs());
-        specs
-    });
-    &SPECS
+    &table().0
 }
 
 /// The declaration of a built-in tool, by its name.
 pub fn builtin_spec(name: &str) -> Option<&'static ToolSpec> {
     builtin_specs().iter().find(|spec| spec.name == name)
+}
+
+/// The declaration of a built-in tool, by its name or an older one.
+pub fn builtin_called(name: &str) -> Option<&'static ToolSpec> {
+    builtin_specs().iter().find(|spec| spec.is_called(name))
+}
+
+/// All built-in tools with what else they are called.
+pub fn other_names() -> impl Iterator<Item = (&'static ToolSpec, &'static OtherNames)> {
+    let (specs, others) = table();
+    specs.iter().zip(others)
+}
+
+/// What else a built-in tool and its arguments are called.
+fn other_names_of(spec: &ToolSpec) -> Option<&'static OtherNames> {
+    other_names().find_map(|(tool, others)| (tool.name == spec.name).then_some(others))
+}
+
+/// The declarations and the other names of all built-in tools, in the same order.
+fn table() -> &'static (Vec<ToolSpec>, Vec<OtherNames>) {
+    static TABLE: LazyLock<(Vec<ToolSpec>, Vec<OtherNames>)> = LazyLock::new(|| {
+        let mut tools = builtins();
+        tools.push(Arc::new(web_search::tool()));
+        let with_names = tools.iter().map(|tool| (tool.spec().clone(), tool.other_names()));
+        with_names.chain(mcp::resources::known()).unzip()
+    });
+    &TABLE
 }
 
 /// The tools that need only the tree, in the order in which they are declared. A new tool needs its file, its lines here
@@ -99,8 +125,15 @@ pub trait Tool: Send + Sync {
     /// Name, schema and kind.
     fn spec(&self) -> &ToolSpec;
 
-    /// Checks the values in `args` (which match the schema) and reports what the call would access. Has no effects. The
-    /// model receives the error.
+    /// What else it and its arguments are called.
+    fn other_names(&self) -> OtherNames {
+        OtherNames::default()
+    }
+
+    /// Checks the values in `args` (which match the schema) and reports what the call would access. Has no effects.
+    ///
+    /// # Errors
+    /// [`ToolError::Model`] if a value is wrong or the call cannot work; [`ToolError::Fatal`] if no further call can.
     fn prepare(&self, args: &Value, workspace: &Arc<Workspace>) -> Result<PreparedCall, ToolError>;
 }
 
@@ -140,7 +173,7 @@ pub struct ToolScope {
     /// Commands in the background.
     pub jobs: Jobs,
     /// Directory of complete results: `results/` in the run directory.
-    pub results: Moved<PathBuf>,
+    pub results: ReplaceOnce<PathBuf>,
     pub redactor: Arc<Redactor>,
     /// Directory of this repository's notes in the user's data directory, for `save_memory`.
     pub memory: PathBuf,
@@ -152,7 +185,10 @@ pub struct ToolScope {
 }
 
 impl ToolScope {
-    /// The sandbox of commands. Without it no command may run.
+    /// The sandbox of commands.
+    ///
+    /// # Errors
+    /// [`ToolError::Fatal`] if it is not ready: without it no command may run.
     pub fn confinement(&self) -> Result<&Confinement, ToolError> {
         let missing = || ToolError::Fatal("the sandbox is not ready".to_owned());
         self.confinement.get().ok_or_else(missing)

@@ -1,7 +1,7 @@
 //! The tool `read_file`: returns a page of a text, an image, a sound or a PDF; also reads kept results.
 
-use super::args::{Args, failed};
-use super::builtin::{Builtin, ToolFacts, blocking};
+use super::args::{Args, failed, lines_from_offset};
+use super::builtin::{Builtin, OtherNames, ToolFacts, blocking};
 use super::page::{MAX_LINE, in_pieces, page};
 use super::results::{self, PREFIX, SHOWN};
 use super::schema::{integer, object, string};
@@ -35,7 +35,14 @@ pub fn tool() -> Builtin {
             display: "ReadFile",
             aliases: &[],
             kind: ToolKind::Read,
-            effects: ToolEffects::reads(Touches::File),
+            effects: ToolEffects::shows(Touches::File),
+            other_names: OtherNames {
+                renamed: &[("path", "file_path")],
+                modernise: Some(lines_from_offset),
+                agents: &["read"],
+                settings: &["ReadFileTool"],
+                programs: &["cat", "head", "tail", "less", "more", "bat", "nl", "sed"],
+            },
         },
         "Reads a file: text as it is, at most 2000 lines or 40 kB at a time (a notice says where to go on), images, audio \
          and PDF as parts. Also reads kept results (overnight:result/ID).",

@@ -1,7 +1,7 @@
 //! The tool `read_many_files`: returns the contents of several files in one result.
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, ToolFacts, blocking};
+use super::builtin::{Builtin, OtherNames, ToolFacts, blocking};
 use super::list_directory::{filter_of, filtering};
 use super::page::page;
 use super::read_file::MAX_FILE;
@@ -33,15 +33,23 @@ const USUAL_EXCLUDES: [&str; 4] = [
     "**/.svn/**",
 ];
 
+/// Its name.
+const NAME: &str = "read_many_files";
+
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &ToolFacts {
-            name: "read_many_files",
+            name: NAME,
             display: "ReadManyFiles",
             aliases: &[],
             kind: ToolKind::Read,
-            effects: ToolEffects::reads(Touches::Patterns),
+            effects: ToolEffects::shows(Touches::Patterns),
+            other_names: OtherNames {
+                renamed: &[("paths", "include")],
+                settings: &["ReadManyFilesTool"],
+                ..OtherNames::default()
+            },
         },
         "Reads several text files at once, each under a line with its path. What finds no room within 40 kB is listed.",
         object(
@@ -129,7 +137,7 @@ fn read(job: &Job, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         include: &job.include,
         exclude: &job.exclude,
         filter: job.filter,
-        tool: "read_many_files",
+        tool: NAME,
         cap: MAX_FILES,
     };
     let found = workspace.collect(&wanted, &stop);

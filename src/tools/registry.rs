@@ -3,7 +3,7 @@
 use super::args;
 use super::schema::{Checker, declared};
 use super::{Tool, ToolError};
-use crate::base::call::{ToolOrigin, ToolSpec};
+use crate::base::call::{Offered, ToolOrigin, ToolSpec};
 use crate::base::secret::shortened;
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -62,6 +62,9 @@ pub struct Accepted {
 
 impl Registry {
     /// The tools that need only the tree.
+    ///
+    /// # Errors
+    /// Two of them claim the same name.
     pub fn builtin() -> Result<Self, Conflict> {
         let mut registry = Self::default();
         for tool in super::builtins() {
@@ -70,7 +73,10 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Adds a tool. If its name or an alias is taken, nothing is added.
+    /// Adds a tool.
+    ///
+    /// # Errors
+    /// Its name or an alias is taken; then nothing is added.
     pub fn add(&mut self, tool: Arc<dyn Tool>) -> Result<(), Conflict> {
         let spec = tool.spec();
         let names: Vec<String> = std::iter::once(&spec.name).chain(&spec.aliases).cloned().collect();
@@ -125,8 +131,9 @@ impl Registry {
             Some(start) => wanted.starts_with(start),
             None => wanted == *of,
         });
+        let absent = lacking(&wanted).or_else(|| absent.map(|(_, instead)| *instead));
         let hint = match (absent, names.as_slice()) {
-            (Some((_, instead)), _) => (*instead).to_owned(),
+            (Some(instead), _) => instead.to_owned(),
             (None, []) => {
                 let all: Vec<&str> = self
                     .specs()
@@ -198,13 +205,18 @@ impl Registry {
     }
 }
 
-/// Tools that models know from elsewhere and that a run lacks, always or sometimes, with what to use instead. Used only
-/// if no tool has the name.
-const ABSENT: [(&str, &str); 13] = [
-    ("google_web_search", NO_SEARCH),
-    ("web_search", NO_SEARCH),
-    ("list_mcp_resources", NO_RESOURCES),
-    ("read_mcp_resource", NO_RESOURCES),
+/// Why a run lacks one of the built-in tools, if it is offered only sometimes.
+fn lacking(name: &str) -> Option<&'static str> {
+    match super::builtin_called(name)?.effects.offered {
+        Offered::WithSearch => Some("this run has no web search"),
+        Offered::WithResources => Some("no MCP server of this run has resources"),
+        Offered::Always | Offered::WithCommands => None,
+    }
+}
+
+/// Tools that models know from elsewhere and that a run lacks, with what to use instead. Used only if no tool has the
+/// name.
+const ABSENT: [(&str, &str); 9] = [
     (
         "ask_user",
         "nobody is there to answer: decide yourself, and say in the final answer what you assumed",
@@ -224,10 +236,8 @@ const ABSENT: [(&str, &str); 13] = [
         "there is no tracker: keep the open points in mind and go on",
     ),
 ];
-const NO_SEARCH: &str = "this run has no web search";
-const NO_RESOURCES: &str = "no MCP server of this run has resources";
 const NO_MODES: &str = "there are no modes: each call is ruled on separately, so go on";
-const NO_NEED: &str = "it is not needed here: go on with the task";
+const NO_NEED: &str = "it is not needed here: continue with the task";
 
 fn names(pattern: &str, spec: &ToolSpec) -> bool {
     if let Some(kind) = pattern.strip_prefix("kind:") {
@@ -249,6 +259,10 @@ fn names(pattern: &str, spec: &ToolSpec) -> bool {
 
 impl FoundTool<'_> {
     /// Renames arguments to their current names and checks them against the schema.
+    ///
+    /// # Errors
+    /// [`ToolError::Model`] (`invalid_tool_params`) if the arguments are no object or do not match the schema, or
+    /// `wait_for_previous` is no boolean.
     pub fn accept(&self, args: &Value) -> Result<Accepted, ToolError> {
         let spec = self.tool.spec();
         let empty = Map::new();

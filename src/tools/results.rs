@@ -21,6 +21,9 @@ const KEPT_RUN: u64 = 64 << 20;
 pub const PREFIX: &str = "overnight:result/";
 
 /// Limits the text of `output` to `SHOWN` bytes: head, a notice, tail. The full text is kept for `read_file`.
+///
+/// # Errors
+/// [`ToolError::Fatal`] if the full text cannot be kept.
 pub fn fit(mut output: ToolOutput, context: &ToolContext) -> Result<ToolOutput, ToolError> {
     // Redacts before cutting, because half a secret would not be found afterwards.
     if let Display::Text { text } = &mut output.display
@@ -104,6 +107,9 @@ fn tail(text: &str, room: usize) -> &str {
 }
 
 /// Keeps the full text of a result that is about to be shrunk in the history, unless it is kept already.
+///
+/// # Errors
+/// [`ToolError::Fatal`] if it cannot be kept.
 pub fn keep_whole(results: &Path, id: &str, text: &str) -> Result<(), ToolError> {
     if kept(results, id).is_ok() {
         return Ok(());
@@ -142,6 +148,9 @@ fn keep_as(results: &Path, id: &str, text: &str) -> Result<Kept, ToolError> {
 }
 
 /// Copies the full text of a recorded result to the results of this run.
+///
+/// # Errors
+/// [`ToolError::Model`] if the recorded run does not have it; [`ToolError::Fatal`] if it cannot be written here.
 pub fn carry(from: &Path, output: &ToolOutput, context: &ToolContext) -> Result<(), ToolError> {
     let Some(whole) = &output.kept else {
         return Ok(());
@@ -169,6 +178,9 @@ pub fn check_name(id: &str) -> Result<(), ToolError> {
 }
 
 /// The bytes of a kept result.
+///
+/// # Errors
+/// [`ToolError::Model`] (`file_not_found`) if `id` is not the name of a result, or it is missing or cannot be read.
 pub fn kept(results: &Path, id: &str) -> Result<Vec<u8>, ToolError> {
     check_name(id)?;
     let read = || DirHandle::open(results)?.read(id, 2 * KEPT_EACH as u64 + 4_096);

@@ -4,7 +4,7 @@
 //! (`recall`) only if a recipe asks for it.
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, ToolFacts, blocking};
+use super::builtin::{Builtin, OtherNames, ToolFacts, blocking};
 use super::schema::{object, string};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
@@ -46,6 +46,10 @@ pub fn tool() -> Builtin {
             aliases: &[],
             kind: ToolKind::Edit,
             effects: ToolEffects::reaches_outside(Touches::Nothing),
+            other_names: OtherNames {
+                settings: &["MemoryTool"],
+                ..OtherNames::default()
+            },
         },
         "Keeps a short note for later runs: a fact, or a key and its value (empty: forget it). Scope project (default) is \
          this repository, user is all.",
@@ -127,7 +131,7 @@ fn trouble(error: FsError) -> ToolError {
 
 /// Excludes other runs from changing the notes in `dir` until the result is dropped.
 fn locked(dir: &Path, context: &ToolContext) -> Result<File, ToolError> {
-    let file = crate::journal::place::open_private(&dir.join(LOCK)).map_err(|error| trouble(error.into()))?;
+    let file = crate::journal::no_follow::open_private(&dir.join(LOCK)).map_err(|error| trouble(error.into()))?;
     let end = Instant::now() + WAIT;
     loop {
         match file.try_lock() {

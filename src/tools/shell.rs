@@ -3,7 +3,7 @@
 
 use super::args::{Args, invalid};
 use super::background;
-use super::builtin::{Builtin, ToolFacts};
+use super::builtin::{Builtin, OtherNames, ToolFacts};
 use super::command_end::{ends, may_not_write, strictest, undone_failure};
 use super::denial;
 use super::results::{PREFIX, SHOWN};
@@ -32,17 +32,26 @@ const DELAY_MS: u64 = 200;
 /// Time limit of a background command. It ends with its run anyway; this covers a run without a limit.
 const BACKGROUND: Duration = Duration::from_secs(24 * 3600);
 
+/// Its name.
+pub const NAME: &str = "run_shell_command";
+
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &ToolFacts {
-            name: "run_shell_command",
+            name: NAME,
             display: "Shell",
             aliases: &[],
             kind: ToolKind::Execute,
             effects: ToolEffects {
                 replayed: Replayed::RunsSoftly,
                 ..ToolEffects::writes(Touches::Commands)
+            },
+            other_names: OtherNames {
+                renamed: &[("directory", "dir_path"), ("dir", "dir_path")],
+                agents: &["bash", "shell", "local_shell", "execute_command", "execute_bash"],
+                settings: &["ShellTool"],
+                ..OtherNames::default()
             },
         },
         "Runs a command with `bash -c` and gives its output, and its exit code when not 0. stdin is empty. What it started is \
@@ -320,11 +329,9 @@ fn rest_notice(kept: &Kept) -> String {
 }
 
 fn summary(exit: &ExitInfo, bytes: u64) -> String {
-    let end = match (exit.timed_out, exit.code, exit.signal) {
-        (true, ..) => "time ran out".to_owned(),
-        (_, Some(code), _) => format!("exit code {code}"),
-        (_, None, Some(signal)) => format!("signal {signal}"),
-        (_, None, None) => "ended".to_owned(),
+    let end = match exit.timed_out {
+        true => "time ran out".to_owned(),
+        false => exit.ending(),
     };
     format!("{end}, {} of output", counted(bytes, "byte"))
 }

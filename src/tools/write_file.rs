@@ -1,7 +1,7 @@
 //! The tool `write_file`: writes a whole file, new or existing. `workspace::text` keeps encoding and line ends.
 
 use super::args::{Args, check_new_name, failed, invalid};
-use super::builtin::{Builtin, ToolFacts, blocking};
+use super::builtin::{Builtin, OtherNames, ToolFacts, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
 use super::results::PREFIX;
@@ -22,7 +22,10 @@ const SHOWN_LINES: usize = 120;
 /// Upper limit in bytes for the text of one call. More is a mistake, or an attempt to fill the disk.
 pub const MAX_WRITE: usize = 8 << 20;
 
-/// Refuses more text than one call may write.
+/// Checks that a call does not write more than [`MAX_WRITE`] bytes.
+///
+/// # Errors
+/// [`ToolError::Model`] (`content_too_large`) if it may not.
 pub fn refuse_large(what: &str, bytes: usize) -> Result<(), ToolError> {
     if bytes <= MAX_WRITE {
         return Ok(());
@@ -43,6 +46,13 @@ pub fn tool() -> Builtin {
             aliases: &[],
             kind: ToolKind::Edit,
             effects: ToolEffects::writes(Touches::WrittenFile),
+            other_names: OtherNames {
+                renamed: &[("path", "file_path")],
+                agents: &["write", "write_to_file", "create_file"],
+                settings: &["WriteFileTool"],
+                programs: &["tee", "touch", "cp"],
+                ..OtherNames::default()
+            },
         },
         "Writes a whole file, with its directories. Give the content complete: placeholders are refused. For a change of a \
          few lines use replace.",

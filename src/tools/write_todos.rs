@@ -1,7 +1,7 @@
 //! The tool `write_todos`: the model's task list, shown to people. Has no other effect.
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, ToolFacts};
+use super::builtin::{Builtin, OtherNames, ToolFacts};
 use super::schema::object;
 use super::{PreparedCall, ToolError};
 use crate::base::access::Access;
@@ -23,6 +23,11 @@ pub fn tool() -> Builtin {
             aliases: &[],
             kind: ToolKind::Plan,
             effects: ToolEffects::reads(Touches::Nothing),
+            other_names: OtherNames {
+                agents: &["todowrite", "update_plan"],
+                settings: &["WriteTodosTool", "write_todos_list"],
+                ..OtherNames::default()
+            },
         },
         "Writes your list of sub-tasks in place of the one before. At most one is in_progress.",
         object(

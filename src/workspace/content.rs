@@ -34,7 +34,7 @@ pub fn classify(path: &str, bytes: &[u8]) -> FileContent {
 }
 
 /// Whether a file name has the extension of an image, audio or PDF file.
-pub fn is_media_name(path: &str) -> bool {
+fn is_media_name(path: &str) -> bool {
     const ENDINGS: [&str; 18] = [
         "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "heic", "avif", "ico", "pdf", "mp3", "wav", "aiff",
         "aac", "ogg", "flac",

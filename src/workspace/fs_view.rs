@@ -2,7 +2,7 @@
 
 use super::Workspace;
 use super::below::BelowLister;
-use super::expand::Expander;
+use super::shell_glob::Expander;
 use crate::base::access::FsView;
 
 impl Workspace {

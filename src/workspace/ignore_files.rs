@@ -4,7 +4,6 @@
 
 use super::fs::{DirHandle, FsError};
 use super::root::join;
-use super::walk::Filter;
 use crate::base::glob;
 use crate::base::sync::lock;
 use ignore::Match;
@@ -25,6 +24,30 @@ const MAX_KEPT: usize = 1_000;
 
 /// The ignore files of one directory, in order of precedence.
 const NAMES: [&str; 3] = [".geminiignore", ".ignore", ".gitignore"];
+
+/// What a walk leaves out. `.git`, this program's own directories and the recipe's ignore patterns are always left out,
+/// and links are never followed. Settings of one machine (`.git/info/exclude`, the user's global ignore file, ignore
+/// files above the root) are never read.
+#[derive(Clone, Copy, Debug)]
+pub struct Filter {
+    /// Apply `.gitignore`, also outside a git repository, and `.ignore`.
+    pub git: bool,
+    /// Apply `.geminiignore`.
+    pub gemini: bool,
+    /// Include names that begin with a dot.
+    pub hidden: bool,
+}
+
+impl Filter {
+    /// Applies all ignore files; includes names that begin with a dot.
+    pub fn all() -> Self {
+        Self {
+            git: true,
+            gemini: true,
+            hidden: true,
+        }
+    }
+}
 
 /// The ignore files that apply to a tree or to a part of it. They are read when they are first needed.
 pub(super) struct IgnoreFiles {

@@ -10,7 +10,7 @@ pub use left::IsNeeded;
 use super::patch::{self, STOP_TIME, STOPPED};
 use crate::base::ids::RunId;
 use crate::base::quote::{counted, first_names};
-use crate::process::own_git::{self, May};
+use crate::process::own_git::{self, GitAccess};
 use crate::process::private;
 use crate::process::temporary::{self, InUse, Temporary};
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ pub async fn make(workspace: &Path, is_needed: IsNeeded, stop: &CancellationToke
         tokio::time::sleep(MOST_GIT_TIME).await;
     };
     let made = tokio::select! {
-        made = own_git::git(&args, Path::new("/"), &[], None, May::WriteAndStart(&isolated.places)) => made?,
+        made = own_git::git(&args, Path::new("/"), &[], None, GitAccess::WriteAndStart(&isolated.places)) => made?,
         () = late => {
             // A killed git leaves a registration that it takes for one in use.
             left::forget(&isolated.places[0], isolated.dir.path());
@@ -198,7 +198,7 @@ impl Isolated {
                 "--",
                 below.as_ref(),
             ];
-            let listed = own_git::git(&args, Path::new("/"), &[], None, May::Read).await;
+            let listed = own_git::git(&args, Path::new("/"), &[], None, GitAccess::Read).await;
             let is_brought = listed.is_ok_and(|listed| listed.ok && listed.stdout.is_empty());
             // A link on the way would lead out of the worktree.
             if is_brought && std::fs::canonicalize(&place).is_ok_and(|real| real == place) {
@@ -281,7 +281,7 @@ impl Isolated {
         let tree = self.tree();
         let name = tree.to_string_lossy().into_owned();
         let own = self.repository.git_dir.to_string_lossy().into_owned();
-        let may = May::WriteAndStart(&self.places);
+        let may = GitAccess::WriteAndStart(&self.places);
         let args = [
             "--git-dir",
             own.as_str(),
@@ -335,7 +335,9 @@ async fn uncommitted(repository: &patch::Repository) -> Option<String> {
     ];
     // As committed: a `.gitattributes` of the tree may be a named pipe. A git older than 2.41 reads those of the tree.
     let env = [("GIT_ATTR_SOURCE".to_owned(), "HEAD".to_owned())];
-    let printed = own_git::git(&args, &repository.top, &env, None, May::Read).await.ok()?;
+    let printed = own_git::git(&args, &repository.top, &env, None, GitAccess::Read)
+        .await
+        .ok()?;
     let text = String::from_utf8_lossy(&printed.stdout);
     // Two letters for the state and a space precede each path.
     let names: Vec<&str> = text.split('\0').filter_map(|line| line.get(3..)).collect();

@@ -14,6 +14,7 @@ mod loose;
 mod name_status;
 mod names;
 mod object;
+mod open;
 mod pack;
 mod packer;
 mod patch_lines;
@@ -45,10 +46,10 @@ use crate::process::change_times::exact_device;
 use crate::process::own_git;
 use bound::{Bound, RunEnd, WorkTimes};
 use cache::CachedDir;
-use ignored::{Counting, IgnoreFiles, IgnoreJudge, IgnoreRules, read_patterns};
+use ignored::{Counting, IgnoreJudge, IgnoreRules, TrustedIgnoreFiles, read_patterns};
 use index::GitIndex;
-use names::open_dir;
 use object::{Id, ObjectFormat, ObjectKind};
+use open::open_dir;
 use pack::{trouble, write_synced};
 use scan::STACK;
 use scan_state::{Before, PrivateScan, Scan, WalkedDirectory};
@@ -90,7 +91,7 @@ struct State {
     base: Option<Arc<CachedDir>>,
     last: Option<Arc<CachedDir>>,
     /// The ignore files that count; `None` before the first snapshot.
-    ignore_files: Option<IgnoreFiles>,
+    ignore_files: Option<TrustedIgnoreFiles>,
     /// The submodules that the index names, relative to the top of the repository; `None` before it was read for them.
     submodules: Option<BTreeSet<Vec<u8>>>,
     times: WorkTimes,
@@ -317,7 +318,7 @@ impl Shadow {
         // An earlier process took the baseline; its tree gives the known names.
         if let Ok(tree) = std::fs::read_to_string(self.dir.join(BASELINE)) {
             // Before anything of the state is set: without them, a second try would let all ignore files count.
-            let ignore_files = IgnoreFiles::kept(&self.dir)?;
+            let ignore_files = TrustedIgnoreFiles::kept(&self.dir)?;
             let base = self.id(&Snapshot { tree })?;
             let mut objects = self.objects(&state.store);
             let dir = match objects.below(&base, self.prefix.as_bytes())? {

@@ -3,6 +3,7 @@
 
 use super::fs::{DirEntry, DirHandle, FsError};
 use crate::base::access::{PathStatus, ResolvedPath};
+use crate::base::path::lexical;
 use crate::base::sync::lock;
 use crate::process::own_path;
 use sha2::{Digest, Sha256};
@@ -41,6 +42,8 @@ pub struct Workspace {
     ignore: Vec<String>,
     unreadable: Option<Unreadable>,
     seen: Mutex<HashMap<String, Seen>>,
+    /// The last edit of a part of each file.
+    edits: Mutex<HashMap<String, LastEdit>>,
     /// Number of the model's commands so far that could write.
     commands: AtomicU64,
     /// Whether one of them may still be running.
@@ -51,6 +54,15 @@ pub struct Workspace {
 struct Seen {
     digest: [u8; 32],
     commands: u64,
+}
+
+/// The last edit of a part of a file.
+struct LastEdit {
+    /// What was replaced by what, as a digest.
+    edit: String,
+    /// The file afterwards.
+    digest: [u8; 32],
+    line: usize,
 }
 
 /// Who changed a file since a tool saw it.
@@ -85,6 +97,7 @@ impl Workspace {
             ignore: Vec::new(),
             unreadable: None,
             seen: Mutex::new(HashMap::new()),
+            edits: Mutex::new(HashMap::new()),
             commands: AtomicU64::new(0),
             background: AtomicBool::new(false),
         })
@@ -154,7 +167,7 @@ impl Workspace {
             found,
         };
         let Some((path, found)) = resolve(&self.root, asked) else {
-            let letters = by_letters(&self.root.join(asked));
+            let letters = lexical(&self.root.join(asked));
             return place(letters.to_string_lossy().into_owned(), false, PathStatus::Nothing);
         };
         match path.strip_prefix(&self.root) {
@@ -234,6 +247,24 @@ impl Workspace {
         lock(&self.seen).insert(path.to_owned(), seen);
     }
 
+    /// Records that an edit, given by its digest, has changed a part of a file at a line. `bytes`: the file afterwards.
+    pub fn note_edit(&self, path: &str, edit: String, bytes: &[u8], line: usize) {
+        let last = LastEdit {
+            edit,
+            digest: Sha256::digest(bytes).into(),
+            line,
+        };
+        lock(&self.edits).insert(path.to_owned(), last);
+    }
+
+    /// The line of the edit, if it is the one that left a file as `bytes`, which were just read.
+    pub fn line_of_edit(&self, path: &str, edit: &str, bytes: &[u8]) -> Option<usize> {
+        let digest: [u8; 32] = Sha256::digest(bytes).into();
+        let all = lock(&self.edits);
+        let last = all.get(path).filter(|last| last.edit == edit && last.digest == digest);
+        last.map(|last| last.line)
+    }
+
     /// Notes that a command of the model that could write has started in the background, or has ended.
     pub fn note_command(&self, background: bool) {
         self.commands.fetch_add(1, Ordering::SeqCst);
@@ -294,7 +325,7 @@ pub fn printable(name: &str) -> Cow<'_, str> {
 /// Whether a character is invisible, breaks a line or changes the text direction.
 pub fn is_deceptive(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}')
+        || matches!(c, '\u{61C}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}')
 }
 
 enum Piece {
@@ -308,20 +339,6 @@ fn pieces(path: &Path) -> impl DoubleEndedIterator<Item = Piece> + '_ {
         Component::ParentDir => Some(Piece::Up),
         Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
     })
-}
-
-/// The absolute path without `.` and `..`, without following links.
-fn by_letters(path: &Path) -> PathBuf {
-    let mut out = PathBuf::from("/");
-    for piece in pieces(path) {
-        match piece {
-            Piece::Name(name) => out.push(name),
-            Piece::Up => {
-                out.pop();
-            }
-        }
-    }
-    out
 }
 
 /// Resolves `asked` from `root`; `None` if the kernel could not resolve it either.

@@ -90,6 +90,14 @@ fn in_order(found: &[&str]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::toolchain;
+
+    #[test]
+    fn every_toolchain_has_its_file_names() {
+        let all: Vec<String> = toolchain::NAMES.map(str::to_owned).to_vec();
+        let marked: Vec<&str> = MARKS.iter().map(|(_, name)| *name).collect();
+        assert_eq!(in_order(&marked), all);
+    }
 
     fn tree(files: &[&str]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();

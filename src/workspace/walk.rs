@@ -13,29 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a walk leaves out. `.git`, this program's own directories and the recipe's ignore patterns are always left out,
-/// and links are never followed. Settings of one machine (`.git/info/exclude`, the user's global ignore file, ignore
-/// files above the root) are never read.
-#[derive(Clone, Copy, Debug)]
-pub struct Filter {
-    /// Apply `.gitignore`, also outside a git repository, and `.ignore`.
-    pub git: bool,
-    /// Apply `.geminiignore`.
-    pub gemini: bool,
-    /// Include names that begin with a dot.
-    pub hidden: bool,
-}
-
-impl Filter {
-    /// Applies all ignore files; includes names that begin with a dot.
-    pub fn all() -> Self {
-        Self {
-            git: true,
-            gemini: true,
-            hidden: true,
-        }
-    }
-}
+pub use super::ignore_files::Filter;
 
 /// The result of a walk.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! How often the two parsers disagree on real shell text: whole scripts and their single lines, from the directories of
 //! `OVERNIGHT_SCRIPTS` (joined by `:`). Prints counts by outcome; judges nothing else.
 
-use overnight::policy::calls::without_tree;
+use overnight::policy::lexical_access::without_tree;
 use overnight::policy::shell::{Grants, MAX_BYTES, read};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;

@@ -3,7 +3,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use overnight::base::ruling::PolicyInput;
 use overnight::diag::SourceFiles;
-use overnight::policy::calls::{by_name, without_tree};
+use overnight::policy::lexical_access::{by_name, without_tree};
 use overnight::policy::{KnownTools, PolicySet, PolicySource, Uses, decide, load};
 use serde_json::{Value, json};
 use std::hint::black_box;

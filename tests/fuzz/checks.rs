@@ -7,9 +7,9 @@ use overnight::base::grant::{Exec, ExecAnswer, Starts};
 use overnight::base::ruling::{Decision, PolicyInput};
 use overnight::diag::{SourceFiles, render_all};
 use overnight::journal::format::{decode, encode};
-use overnight::policy::calls::without_tree;
 use overnight::policy::exec::{self, Setting};
 use overnight::policy::hosts::{self, HostPattern};
+use overnight::policy::lexical_access::without_tree;
 use overnight::policy::shell::{Grants, MAX_BYTES, read};
 use overnight::policy::{
     Author, ChangeRuling, KnownTools, PolicySet, PolicySource, Uses, codes, decide_with, load, rule_change,

@@ -237,6 +237,8 @@ fn the_judge_of_junit_refuses_what_jenkins_does() {
         ("<testsuites><testcase name='a'/></testsuites>", false),
         ("<testsuite name='a' tests='1' failures='0' errors='0'><testcase/></testsuite>", false),
         ("<testsuite name='a' tests='1' failures='0' errors='0'><testcase name='x'><flakyFailure/></testcase></testsuite>", false),
+        ("<testsuite name='a' tests='1' failures='0' errors='0'><testcase name='x'><rerunFailure type='t'/></testcase></testsuite>", true),
+        ("<testsuite name='a' tests='1' failures='0' errors='0'><testcase name='x'><rerunFailure type='t' time='1'/></testcase></testsuite>", false),
         ("<report/>", false),
     ]
     .iter()

@@ -22,9 +22,15 @@ fn policy(level: &str) -> String {
 fn waiting(script_text: &str, level: &str, more: &[&str]) -> World {
     let world = World::repo(&[("a.txt", "one\n"), ("x.sh", script_text), ("y.sh", "echo y > y.txt\n")]);
     let replies = script(&[shell("bash x.sh"), says("done")]);
-    world
-        .run(&replies, &policy(level), &[&["-p", "x"], more].concat())
+    let done = world
+        .run(&replies, &policy(level), &[&["-p", "x", "--quiet"], more].concat())
         .exits(5);
+    let approve = world.result()["suspended"][0]["approve"].as_str().unwrap().to_owned();
+    assert!(
+        done.stderr.contains("bash x.sh") && done.stderr.contains(&approve),
+        "{}",
+        done.stderr
+    );
     world
 }
 

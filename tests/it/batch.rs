@@ -101,11 +101,32 @@ fn a_batch_is_delivered_to_the_directory_that_it_names() {
         Done::of(command.envs(GIT_IDENTITY).current_dir(world.path()).output().unwrap())
     };
     world.beside("greet.yaml", GREET.replace("expect:", "policy: policy.yaml\nexpect:"));
+    // The variable applies too, to a delivery and to a batch.
+    let under = |policy: &str, args: &[&str]| {
+        let mut command = world.command(args);
+        command
+            .envs(GIT_IDENTITY)
+            .env("OVERNIGHT_POLICY", policy)
+            .current_dir(world.path());
+        Done::of(command.output().unwrap())
+    };
+    let ceiling = |args: &[&str]| under("builtin:read-only", args);
+    assert_ne!(ceiling(&["batch", "m.yaml", "--out", "ruled"]).code, 0);
+    assert_ne!(rows(&world, "ruled")[0]["verdict"], "passed");
     beside(&["batch", "m.yaml", "--out", "out"]).exits(0);
+    ceiling(&["deliver", "out", "--to", "branch", "--dry-run"]).exits(4);
     let done = beside(&["deliver", "out", "--to", "branch", "--format", "json"]).exits(0);
     assert_eq!(done.json()["outcome"], "opened", "{}", done.stdout);
     let branches = git_in(&world.path().join("r0"), &["branch", "--list", "overnight/*"]);
     assert!(!branches.trim().is_empty(), "{}", done.stderr);
+    // To a delivery it takes nothing away from the policy that the run was given; the flag does.
+    world.beside("policy.yaml", format!("{POLICY}deliver: {{ max_lines: 1 }}\n"));
+    world.beside("ok.yaml", script(&[writes("hello.txt", "one\ntwo\n"), says("done")]));
+    beside(&["batch", "m.yaml", "--out", "limited"]).exits(0);
+    let deliver = ["deliver", "limited", "--to", "branch", "--dry-run"];
+    let done = under("builtin:edit", &deliver).exits(4);
+    assert!(done.stdout.contains("2 lines, more than the 1"), "{}", done.stdout);
+    beside(&[&deliver[..], &["--policy", "builtin:edit"]].concat()).exits(0);
     // The recipe and the manifest name the same policy, which is one.
     let message = git_in(
         &world.path().join("r0"),
@@ -180,6 +201,7 @@ fn a_batch_is_delivered_to_what_it_worked_on_from_every_directory() {
         text.push_str(&format!("{row}\n"));
     }
     std::fs::write(path, text).unwrap();
+    std::fs::remove_file(base.join("night/bundle.json")).unwrap();
     for to in ["push", "branch"] {
         let done = in_wrong(&["deliver", &merged, "--to", to]).exits(8);
         for named in ["job p", "`../work`", "the manifest `f`", "--repo DIR"] {
@@ -445,6 +467,68 @@ fn wrong_files_and_models_of_a_manifest_are_told_at_their_place() {
     assert!(!world.path().join("out").exists());
 }
 
+/// Variables that replace flags of `run` are flags of the batch, or nothing: a job has its arguments from the batch alone.
+#[test]
+fn variables_of_runs_are_taken_by_the_batch() {
+    let world = fleet(1);
+    let beside = |name: &str| world.path().join(name).to_string_lossy().into_owned();
+    let (patch, junit) = (beside("one.patch"), beside("one.xml"));
+    let variables = [
+        ("OVERNIGHT_MODEL", "script:ok.yaml"),
+        ("OVERNIGHT_POLICY", "policy.yaml"),
+        ("OVERNIGHT_OUT", "out"),
+        ("OVERNIGHT_PATCH", patch.as_str()),
+        ("OVERNIGHT_JUNIT", junit.as_str()),
+        ("OVERNIGHT_MAX_TURNS", "7"),
+    ];
+    let plain = "version: 1\nrecipe: greet.yaml\ntargets:\n  - { path: r0, id: a }\n  - { path: r0, id: b }\n";
+    world.beside("m.yaml", plain);
+    let run = |more: &[&str], name: &str, value: &str| {
+        let mut command = command(&world, &["batch", "m.yaml", "--format", "json"]);
+        command.args(more).envs(variables).env(name, value);
+        Done::of(command.output().unwrap())
+    };
+    run(&[], "OVERNIGHT_GITHUB", "").exits(0);
+    for row in rows(&world, "out") {
+        assert_eq!(row["model"], "script:ok.yaml", "{row}");
+        let log = world
+            .path()
+            .join("out")
+            .join(format!("{}.log", row["run"].as_str().unwrap()));
+        let log = std::fs::read_to_string(log).unwrap();
+        assert!(log.contains("limits: 7 turns"), "{log}");
+    }
+    let plan: Value =
+        serde_json::from_str(&std::fs::read_to_string(world.path().join("out/plan.json")).unwrap()).unwrap();
+    assert_eq!(plan["jobs"][0]["model"], "script:ok.yaml");
+    assert_eq!(plan["jobs"][0]["policies"], json!(["policy.yaml"]));
+    assert!(!world.path().join("one.patch").exists() && !world.path().join("one.xml").exists());
+    let again = run(&[], "OVERNIGHT_MAX_TURNS", "8").exits(0).json();
+    assert_eq!(again["jobs"]["up_to_date"], 2, "a limit is no input");
+    let other = run(&[], "OVERNIGHT_MODEL", "script:bad.yaml").exits(3);
+    assert!(other.stderr.contains("changed-manifest"), "{}", other.stderr);
+    let wrong = run(&[], "OVERNIGHT_MAX_TURNS", "many").exits(2);
+    assert!(wrong.stderr.contains("OVERNIGHT_MAX_TURNS=many"), "{}", wrong.stderr);
+    world.beside(
+        "m.yaml",
+        plain.replace("targets:", "models: ['script:ok.yaml']\ntargets:"),
+    );
+    let named = run(&["--out", "other"], "OVERNIGHT_MODEL", "script:bad.yaml")
+        .exits(0)
+        .json();
+    assert_eq!(named["jobs"]["run"], 2, "the manifest names the model");
+    world.beside("m.yaml", "version: [\n");
+    let wrong = run(&[], "OVERNIGHT_MAX_COSTS", "1").exits(3);
+    let warned = wrong.stderr.contains("OVERNIGHT_MAX_COSTS is set and has no meaning");
+    assert!(warned, "{}", wrong.stderr);
+    // The tasks of an engine start in another environment: the policy is theirs too, the model is that of the manifest.
+    let mut script = command(&world, &["batch", "script", "--engine", "slurm", "--shards", "2"]);
+    script.args(["m.yaml", "--out", "o"]).envs(variables);
+    let script = Done::of(script.output().unwrap()).exits(0).stdout;
+    assert!(script.contains("--policy policy.yaml"), "{script}");
+    assert!(!script.contains("--model"), "{script}");
+}
+
 #[test]
 fn a_changed_manifest_is_refused_with_what_changed() {
     let world = fleet(2);
@@ -508,6 +592,12 @@ fn a_job_that_fails_costs_one_job_and_is_tried_again() {
     assert_ne!(bad[0]["run"], bad[1]["run"]);
     let lost = rows.iter().find(|row| row["job"] == "lost").unwrap();
     assert!(lost["message"].as_str().unwrap().contains("nowhere"), "{lost}");
+    // A job without its repository is no trial of the recipe. All attempts take time.
+    let scores = done["evaluation"].as_array().unwrap();
+    let sum = |key: &str| scores.iter().map(|score| score[key].as_f64().unwrap()).sum::<f64>();
+    assert!((sum("trials"), sum("not_judged")) == (2.0, 1.0), "{scores:?}");
+    let seconds: f64 = rows.iter().map(|row| row["seconds"].as_f64().unwrap()).sum();
+    assert!((sum("seconds") - seconds).abs() < 1e-6, "{scores:?}");
     // Only what did not pass is run again by the next call.
     let done = batch(&world, manifest, &["--format", "json"]).exits(8);
     assert!(
@@ -1093,6 +1183,88 @@ fn a_comparison_takes_the_jobs_of_the_plan_and_no_cut_rows() {
     call(&world, &["compare", "before", "cut"]).exits(0);
 }
 
+/// A job that the last call suspended or left out has no result, although an earlier call with other inputs ended it.
+#[test]
+fn results_of_an_earlier_call_are_not_those_of_the_last_one() {
+    const ASKS: &str = "version: 1\nextends: [builtin:edit]\ndefault: suspend\nrules:\n  \
+                        - { suspend: write_file, because: ask }\nsandbox: { level: none }\n";
+    let world = fleet(1);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\ntargets:\n  \
+                    - { path: r0, id: a }\n  - { path: r0, id: b, params: { who: you } }\n";
+    let night = |more: &[&str], code: i32| {
+        let args = [&["--format", "json"][..], more].concat();
+        let done = batch(&world, manifest, &args).exits(code).json();
+        // A merge says the same.
+        let merged = call(&world, &["merge", "out", "--out", "merged", "--format", "json"]).exits(code);
+        let merged = merged.json();
+        for key in ["verdict", "jobs", "usage", "cost", "evaluation"] {
+            assert_eq!(merged[key], done[key], "{key}");
+        }
+        done
+    };
+    let compared = |b: &str| call(&world, &["compare", "before", b, "--format", "json"]).exits(0);
+    let deliver = |code: i32| {
+        let args = [
+            "deliver",
+            "out",
+            "--repo",
+            "r0",
+            "--to",
+            "mbox",
+            "--dry-run",
+            "--format",
+            "json",
+        ];
+        Done::of(command(&world, &args).envs(GIT_IDENTITY).output().unwrap()).exits(code)
+    };
+    night(&[], 0);
+    copy(&world, "out", "before");
+    world.beside("policy.yaml", ASKS);
+    let done = night(&[], 5);
+    assert_eq!(
+        (&done["jobs"]["suspended"], &done["usage"]["turns"]),
+        (&json!(2), &json!(2))
+    );
+    for dir in ["out", "merged"] {
+        let done = compared(dir);
+        assert_eq!(
+            (&done.json()["both_passed"], &done.json()["only_a"]),
+            (&json!(0), &json!(["a", "b"])),
+            "{dir}"
+        );
+        let note = "2 jobs of its plan have no result, for example a (suspended)";
+        assert!(done.stderr.contains(note), "{dir}: {}", done.stderr);
+    }
+    call(&world, &["compare", "before", "out", "--fail-on", "broken"]).exits(3);
+    let done = deliver(10);
+    assert_eq!(done.stdout.matches("waits for approval").count(), 2, "{}", done.stdout);
+    // Only one job is run, and fails.
+    world.beside("policy.yaml", POLICY);
+    world.beside("ok.yaml", script(&[says("I will not")]));
+    let done = night(&["--only", "^a$"], 1);
+    assert_eq!(
+        (&done["jobs"]["failed"], &done["jobs"]["skipped"]),
+        (&json!(1), &json!(1))
+    );
+    let done = compared("out");
+    assert_eq!(
+        (&done.json()["broken"], &done.json()["only_a"]),
+        (&json!(["a"]), &json!(["b"]))
+    );
+    assert!(done.stderr.contains("for example b (skipped)"), "{}", done.stderr);
+    let done = deliver(1);
+    assert!(done.stderr.contains("1 job that `--only` left out"), "{}", done.stderr);
+    assert!(!done.stdout.contains("\"job\":\"b\""), "{}", done.stdout);
+    // With the inputs of the first call its result of the other job counts again.
+    world.beside("ok.yaml", script(&[writes("hello.txt", "hello\n"), says("done")]));
+    let done = night(&[], 0);
+    assert_eq!(
+        (&done["jobs"]["run"], &done["jobs"]["up_to_date"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(opened(&deliver(0)), 2);
+}
+
 /// The rows of a batch without what differs from run to run.
 fn compared(world: &World, dir: &str) -> Vec<Value> {
     let mut rows = rows(world, dir);
@@ -1636,7 +1808,8 @@ fn a_bundle_says_nothing_of_the_jobs_of_another() {
     }
     // Honest ones, and under a key: the merged rows are vouched for.
     call(&world, &["merge", &one, &two, "--out", "m4"]).exits(0);
-    assert!(!world.path().join("m4/bundle.json").exists());
+    let seal: Value = serde_json::from_slice(&std::fs::read(world.path().join("m4/bundle.json")).unwrap()).unwrap();
+    assert!(seal["call"]["started"].as_str().is_some(), "{seal}");
 }
 
 /// With a key set, a delivery takes only rows that the record or a bundle vouches for.

@@ -51,6 +51,18 @@ fn the_reference_is_as_it_was() {
 }
 
 #[test]
+fn the_help_of_report_names_every_format() {
+    let world = World::new();
+    let refused = world.call(&["report", "x", "--format", "nope"]).exits(2).stderr;
+    let known = refused.split("one of ").nth(1).unwrap().lines().next().unwrap();
+    let help = world.call(&["report", "--help"]).exits(0).stdout;
+    for name in known.split(", ") {
+        assert!(help.contains(name), "{name}: {help}");
+    }
+    assert!(help.contains("`always`, `never` or `auto`"), "{help}");
+}
+
+#[test]
 fn completions_and_the_manual_know_every_command() {
     let world = World::new();
     let commands = named(&world.call(&["--help"]).exits(0).stdout);

@@ -369,6 +369,15 @@ fn a_full_stdout_ends_9() {
             .spawn()
             .unwrap();
         Done::of(child.wait_with_output().unwrap()).exits(9);
+        let result = std::fs::read_to_string(world.path().join(format).join("result.json")).unwrap();
+        let result: Value = serde_json::from_str(&result).unwrap();
+        assert_eq!(
+            (&result["verdict"], &result["exit_code"]),
+            (&json!("output"), &json!(9)),
+            "{format}"
+        );
+        let junit = std::fs::read_to_string(world.path().join(format).join("junit.xml")).unwrap();
+        assert!(junit.contains("name=\"exit_code\" value=\"9\""), "{format}: {junit}");
     }
 }
 

@@ -394,7 +394,7 @@ fn what_stands_behind_the_recorded_end_of_a_journal_does_not_count() {
         for (args, code) in commands {
             let done = world.call(args).exits(code);
             let all = format!("{}{}", done.stdout, done.stderr);
-            assert!(all.contains("goes on behind event"), "{args:?}: {all}");
+            assert!(all.contains("continues after event"), "{args:?}: {all}");
         }
         std::fs::write(&path, &whole).unwrap();
     }
@@ -403,7 +403,7 @@ fn what_stands_behind_the_recorded_end_of_a_journal_does_not_count() {
     appended(&world.out(), &[resumed.clone(), approved.clone()]);
     let done = verify(&world, &out).exits(0);
     assert!(
-        done.stdout.contains("2 events behind the recorded end left out"),
+        done.stdout.contains("2 events after the recorded end left out"),
         "{}",
         done.stdout
     );
@@ -435,5 +435,5 @@ fn what_stands_behind_the_recorded_end_of_a_journal_does_not_count() {
     let whole = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, format!("{whole}{{\"chain\":")).unwrap();
     let done = verify(&world, &out).exits(1);
-    assert!(done.stderr.contains("behind its last event"), "{}", done.stderr);
+    assert!(done.stderr.contains("after its last event"), "{}", done.stderr);
 }

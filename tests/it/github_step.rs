@@ -5,6 +5,7 @@ use super::harness::{Done, World, open_policy, says, script, shell, writes};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 /// A world with the runner's two variables.
 fn step(files: &[(&str, &str)]) -> World {
@@ -206,6 +207,33 @@ fn a_command_line_that_is_refused_has_outputs() {
 }
 
 #[test]
+fn paths_of_a_run_that_could_not_start_are_absolute() {
+    for (args, code) in [(["run", "none.yaml"], 3), (["run", "-pgo"], 8)] {
+        let world = step(&[]);
+        let out = world.ws().join("out");
+        let more = [
+            "--model",
+            "gemini/gemini-2.5-pro",
+            "--github",
+            "--out",
+            "out",
+            "--format",
+            "json",
+        ];
+        let ws = world.ws().to_string_lossy().into_owned();
+        let done = world
+            .call(&[&["-C", &ws][..], &args, &more].concat())
+            .exits(code)
+            .json();
+        let file = out.join("result.json").to_string_lossy().into_owned();
+        assert_eq!(done["artefacts"]["result"], file, "{done}");
+        let found = outputs(&world);
+        assert_eq!(found["result"], file);
+        assert_eq!(found["directory"], out.to_string_lossy().into_owned());
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_an_error_of_output() {
     let world = World::repo(&[])
         .env("GITHUB_OUTPUT", "/nonexistent/dir/output")
@@ -214,6 +242,26 @@ fn a_file_that_cannot_be_written_is_an_error_of_output() {
         .run(&script(&[says("x")]), &open_policy(&[]), &["-p", "x", "--github"])
         .exits(9);
     assert!(done.stderr.contains("/nonexistent/dir/output"), "{}", done.stderr);
+}
+
+#[test]
+fn a_stdout_that_fails_is_in_the_outputs_of_the_step() {
+    let world = step(&[]);
+    let model = format!("script:{}", world.beside("script.yaml", script(&[says("x")])));
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = place(&world, "out").to_string_lossy().into_owned();
+    let mut command = world.command(&[
+        "run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out, "--github",
+    ]);
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let child = command.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let done = Done::of(child.wait_with_output().unwrap()).exits(9);
+    let found = outputs(&world);
+    assert_eq!(
+        (found["verdict"].as_str(), found["exit-code"].as_str()),
+        ("output", "9")
+    );
+    assert_eq!(done.stderr.matches("stdout: ").count(), 1, "{}", done.stderr);
 }
 
 #[test]

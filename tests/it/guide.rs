@@ -9,6 +9,7 @@
 //! | `yaml recipe=FILE`, `policy=FILE`, `manifest=FILE` | writes the file and checks it with the program |
 //! | `LANG file=FILE` | writes the file |
 //! | `yaml recipe-part`, `yaml policy-part` | checks it as part of such a file |
+//! | `crontab` | runs the command of each line as cron does; it must succeed and print nothing |
 //! | `yaml workflow` | `actionlint` |
 //! | `yaml gitlab` | the schema of GitLab's pipeline files |
 //! | `text output` | every line must be in what the last `sh` block printed; `…` stands for other text |
@@ -172,6 +173,26 @@ impl Story {
         }
     }
 
+    /// Runs the commands of a crontab with the environment and the directory that cron gives them.
+    fn cron(&self, block: &Block) {
+        let home = self.world.path().join("home");
+        for line in block.text.lines() {
+            let command = line.splitn(6, char::is_whitespace).nth(5).unwrap().trim();
+            let mut cron = Command::new("/bin/sh");
+            cron.args(["-c", command]).current_dir(&home).env_clear();
+            cron.env("HOME", &home).env("PATH", "/usr/bin:/bin");
+            let done = cron.stdin(std::process::Stdio::null()).output().unwrap();
+            let said = [done.stdout, done.stderr].concat();
+            let said = String::from_utf8_lossy(&said);
+            assert!(
+                done.status.success() && said.is_empty(),
+                "{}: {}\n{command}\n{said}",
+                self.at(block),
+                done.status
+            );
+        }
+    }
+
     fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.dir.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -246,6 +267,7 @@ impl Story {
         match block.language.as_str() {
             "test" => self.run(block),
             "sh" => self.run(block),
+            "crontab" => self.cron(block),
             "replies" => self.service = Some(Gemini::new(replies(&block.text))),
             "text" if block.has("output") => {
                 for line in block
@@ -400,6 +422,7 @@ pages! {
     from_gemini_cli "migrate/gemini-cli.md",
     from_agentic_workflows "migrate/gh-aw.md",
     from_codex "migrate/codex.md",
+    from_aider "migrate/aider.md",
     upgrade "upgrade.md",
     security "security.md",
     compatibility "compatibility.md",

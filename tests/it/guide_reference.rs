@@ -6,10 +6,13 @@ use super::harness::{World, project};
 use clap::{Arg, Command};
 use overnight::base::exit;
 use overnight::cli::{manual, variables};
+use overnight::deliver::DeliverTarget;
 use overnight::policy::{codes, presets};
 use overnight::report::export::ReportFile;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::Path;
 
 const NOTE: &str = "<!-- Generated from the program by tests/it/guide_reference.rs. Do not edit. -->\n\n";
 
@@ -183,7 +186,7 @@ fn exit_codes() -> String {
         "\nWhen several apply, the first of these is the code: {}.\n",
         order.join(", ")
     );
-    let intro = "How a command ended. From code 3 on, `result.json` and the file of `--junit` are written as well; with `--format json` every code\n\
+    let intro = "How a command ended. A run writes `result.json` and the file of `--junit` with every code but 2; with `--format json` every code\n\
                  has its object on stdout: a result, or what the command prints, or for a command that cannot be carried out one with `schema`,\n\
                  `verdict`, `exit_code` and `message` (`overnight schema error`).";
     page("Exit codes", intro, &text)
@@ -694,4 +697,104 @@ fn the_reference_is_that_of_this_program() {
             "{name} is made by nobody"
         );
     }
+}
+
+/// Names that the sources read and no page lists, each with a reason.
+const UNLISTED: [(&str, &str); 3] = [
+    (
+        "MCP_CONFORMANCE_CONTEXT",
+        "of a hidden command, for the conformance tests of MCP",
+    ),
+    ("OVERNIGHT_LONG", "of a unit test"),
+    ("file_path", "an argument of a tool, not a variable"),
+];
+
+/// The names in quotes that follow one of these texts.
+fn names_after<'a>(text: &'a str, starts: &[&str]) -> Vec<&'a str> {
+    let found = starts.iter().flat_map(|start| text.split(start).skip(1));
+    let names = found.filter_map(|rest| rest.split('"').next());
+    let plain = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    names.filter(plain).collect()
+}
+
+/// The variables that the sources name where one is read: in calls, and in the tables whose entries are looked up.
+fn variables_read(dir: &Path, found: &mut BTreeSet<String>) {
+    const CALLS: [&str; 7] = [
+        "variable(\"",
+        "var_os(\"",
+        "env::var(\"",
+        "read(\"",
+        "set(\"",
+        ".place(\"",
+        ".var(\"",
+    ];
+    const TABLES: [&str; 7] = [
+        "const CONVENTIONS:",
+        "const ENDPOINTS:",
+        "const EVENTS:",
+        "const KEPT:",
+        "const RUNNERS:",
+        "const TARGETS:",
+        "const WRITE_TOKENS:",
+    ];
+    const FILES: [&str; 6] = [
+        "batch/shard.rs",
+        "cli/committed.rs",
+        "cli/out.rs",
+        "cli/privileged_event.rs",
+        "net/objects/cloud.rs",
+        "process/user_git.rs",
+    ];
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.strip_prefix(project()).unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            variables_read(&path, found);
+        } else if name.ends_with(".rs") && !name.contains("tests") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            found.extend(names_after(code, &CALLS).into_iter().map(str::to_owned));
+            if !FILES.iter().any(|file| name.ends_with(file)) {
+                continue;
+            }
+            for table in TABLES.iter().filter_map(|start| code.split(start).nth(1)) {
+                let rows = table.split("];").next().unwrap();
+                let quoted = rows.split('"').skip(1).step_by(2);
+                let is_name =
+                    |name: &&str| name.contains('_') && !name.contains(|c: char| !c.is_ascii_uppercase() && c != '_');
+                found.extend(quoted.filter(is_name).map(str::to_owned));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_variable_that_is_read_is_on_the_page() {
+    let mut read = BTreeSet::new();
+    variables_read(&project().join("src"), &mut read);
+    for wire in overnight::provider::wire::ALL {
+        let service = wire.service();
+        read.extend(
+            service
+                .key_names
+                .iter()
+                .chain([&service.base_variable])
+                .map(|name| (*name).to_owned()),
+        );
+    }
+    for target in [DeliverTarget::Github, DeliverTarget::Gitlab, DeliverTarget::Forgejo] {
+        let names = target.token_variables().iter().copied().chain(target.api_variable());
+        read.extend(names.map(str::to_owned));
+    }
+    assert!(read.len() > 80, "{read:?}");
+    let listed: BTreeSet<&str> = variables::ALL
+        .iter()
+        .flat_map(|(names, _)| names.split([',', ' ']))
+        .collect();
+    let is_listed = |name: &str| {
+        let whole_family = |prefix: &&str| prefix.len() > 3 && prefix.ends_with('_') && name.starts_with(*prefix);
+        listed.contains(name) || listed.iter().any(whole_family) || UNLISTED.iter().any(|(known, _)| *known == name)
+    };
+    read.retain(|name| !is_listed(name));
+    assert!(read.is_empty(), "add these to src/cli/variables.rs: {read:?}");
 }

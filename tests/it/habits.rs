@@ -874,6 +874,24 @@ fn a_recipe_of_init_is_not_passed_without_tests() {
     for part in ["no test was run", "unittest.py was changed"] {
         assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
     }
+    // Nothing is asked of a model where the command passes without a test.
+    let none = ["--param", "command=true", "--format", "json"];
+    let done = world
+        .call(&[&["run", "ci/fix-tests.yaml", "--model", &model][..], &policy, &none].concat())
+        .exits(1);
+    assert_eq!(done.json()["usage"]["turns"], 0, "{}", done.stdout);
+    assert!(done.stdout.contains("no test was run by `true`"), "{}", done.stdout);
+}
+
+#[test]
+fn init_says_whose_tests_the_recipe_does_not_run() {
+    let world = World::repo(&[
+        ("package.json", "{\"scripts\": {\"test\": \"node t.js\"}}\n"),
+        ("requirements.txt", "six\n"),
+    ]);
+    let done = world.call(&["init"]).exits(0);
+    let told = "runs the tests of Node only; for those of Python: --param command='python3 -m unittest discover'";
+    assert!(done.stderr.contains(told), "{}", done.stderr);
 }
 
 /// What ships guards the recipe of `init`; tests inside Rust's sources are counted.
@@ -1244,6 +1262,18 @@ fn what_was_meant_is_said() {
         (&["batch", "x.yaml", "--parallel", "3"], "--jobs N"),
         (&["batch", "x.yaml", "--jobs", "auto"], "as many jobs as there are CPUs"),
         (&["plan"], "--dry-run"),
+        (&["run", "x.yaml", "--worktree"], "`--isolate` works in"),
+        (&["run", "x.yaml", "--no-isolate"], "leave it out"),
+        (&["run", "x.yaml", "--pr"], "overnight deliver RUN"),
+        (&["run", "-p", "x", "--append-system-prompt", "y"], "AGENTS.md"),
+        (&["run", "-p", "x", "--api-key", "y"], "GEMINI_API_KEY"),
+        (&["run", "--last"], "overnight resume --last"),
+        (&["batch", "x.yaml", "--resume"], "the same command continues"),
+        (&["batch", "x.yaml", "--max-wall", "2h"], "`budget: { wall: 2h"),
+        (&["init", "--force"], "delete the file first"),
+        (&["recipe", "run", "x.yaml"], "`overnight run RECIPE`"),
+        (&["approve", "c1"], "overnight resume RUN --approve"),
+        (&["verify", "x"], "overnight runs verify RUN"),
     ] {
         said(args, 2, hint);
     }

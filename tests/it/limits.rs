@@ -227,6 +227,32 @@ fn a_hangup_that_is_ignored_does_not_end_a_run() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+/// As `timeout` sends it: to the process, and once more to its group.
+#[test]
+fn a_signal_that_comes_twice_at_once_leaves_the_outputs() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let recipe = world.beside(
+        "recipe.yaml",
+        "version: 1\nname: r\nsteps:\n  - { id: one, run: 'echo two > a.txt; sleep 20' }\n",
+    );
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = world.out().to_string_lossy().into_owned();
+    let junit = world.path().join("junit.xml");
+    let mut run = world.command(&["run", &recipe, "--policy", &policy, "--out", &out, "--format", "json"]);
+    let run = run.arg("--junit").arg(&junit);
+    let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until("the step runs", || world.read("a.txt") == "two\n");
+    let pid = rustix::process::Pid::from_child(&child);
+    for _ in 0..2 {
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let done = Done::of(child.wait_with_output().unwrap()).exits(143);
+    assert_eq!(done.json()["verdict"], "cancelled");
+    assert_eq!(world.result()["verdict"], "cancelled");
+    assert!(junit.is_file() && world.out().join("changes.patch").is_file());
+}
+
 #[test]
 fn the_wall_clock_ends_a_snapshot() {
     let world = World::repo(&[("a.txt", "one\n")]);
@@ -306,6 +332,11 @@ sandbox: { level: none }
     world.run(&script(&replies), policy, &["-p", "x"]).exits(6);
     assert!(world.ws().join("2").exists() && !world.ws().join("3").exists());
     assert_eq!(world.result()["reason"], "limit:calls:write_file");
+    assert_eq!(
+        world.result()["usage"]["calls"]["write_file"],
+        2,
+        "the third one was not made"
+    );
 }
 
 #[test]

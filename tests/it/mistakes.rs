@@ -400,7 +400,7 @@ fn every_refusal_has_its_object_with_format_json() {
         ("bad.yaml", "version: 1\nrulez: []\n"),
     ]);
     let (error, batch, run) = ("overnight/error/v1", "overnight/batch/v1", "overnight/result/v1");
-    let cases: [(&[&str], i32, &str); 23] = [
+    let cases: [(&[&str], i32, &str); 27] = [
         (&["batch"], 2, batch),
         (&["batch", "none.yaml"], 3, batch),
         (&["-C", "nope", "run", "-p", "x"], 8, run),
@@ -422,6 +422,10 @@ fn every_refusal_has_its_object_with_format_json() {
         (&["policy", "explain", "none.yaml", "--command", "ls"], 3, error),
         (&["policy", "explain", "p.yaml"], 2, error),
         (&["policy", "import", "none.toml"], 3, error),
+        (&["policy", "suggest", "nope"], 8, error),
+        (&["init", "nope"], 8, error),
+        (&["recipe", "new", "bad.yaml"], 8, error),
+        (&["recipe", "new", "new.yaml", "--from", "none.yaml"], 3, error),
         (&["tools", "call", "read_file", "--args", "{bad"], 2, error),
         (&["tools", "list", "--recipe", "none.yaml"], 3, error),
     ];
@@ -458,6 +462,39 @@ fn every_refusal_has_its_object_with_format_json() {
 }
 
 #[test]
+fn what_no_run_of_a_recipe_could_use_is_told_by_its_check() {
+    let recipe = "version: 1\nname: r\nmodel: [script:none.yaml, replay:nowhere]\n\
+        input: { schema: { type: object, properties: { title: { type: string } }, additionalProperties: false } }\n\
+        tools:\n  discovery: { command: 'list | head', call: '' }\n  mcp_servers: { s: { command: '' } }\n\
+        steps: [{ id: a, prompt: '{{ input.titel }} {{ input.title }}' }]\n";
+    let world = World::repo(&[("r.yaml", recipe)]);
+    let found = world
+        .call(&["recipe", "check", "r.yaml", "--format", "json"])
+        .exits(3)
+        .json();
+    let problems = found["files"][0]["problems"].as_array().unwrap();
+    let told: Vec<(u64, &str)> = problems
+        .iter()
+        .map(|one| (one["line"].as_u64().unwrap(), one["code"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        (3, "no-replies"),
+        (3, "no-replies"),
+        (6, "bad-command"),
+        (6, "bad-command"),
+        (7, "bad-command"),
+        (8, "undefined-input"),
+    ];
+    assert_eq!(told, expected, "{found}");
+    let mended = recipe
+        .replace("list | head", "list \"b | c\"")
+        .replace("call: ''", "call: call")
+        .replace("command: ''", "command: server");
+    world.file("r.yaml", mended);
+    world.call(&["recipe", "check", "r.yaml"]).exits(0);
+}
+
+#[test]
 fn a_run_that_cannot_be_found_says_where_to_look() {
     let world = World::repo(&[("a.txt", "one\n"), ("night/batch.jsonl", ""), ("all/runs.jsonl", "")]);
     for command in [&["resume"][..], &["report"], &["runs", "verify"]] {
@@ -469,6 +506,8 @@ fn a_run_that_cannot_be_found_says_where_to_look() {
         let told = call("all/");
         assert!(told.contains("a line of all/runs.jsonl"), "{told}");
     }
+    let told = world.call(&["runs", "verify"]).exits(8).stderr;
+    assert!(told.contains("no run to verify"), "{told}");
     for command in ["resume", "report"] {
         let done = world.call(&[command]).exits(2);
         assert!(
@@ -633,6 +672,17 @@ fn what_was_meant_is_named() {
         ("ci/policy.yaml", "version: 1\nextends: [builtin:edit]\n"),
         ("fleet.yaml", "version: 1\nname: a\ntargets: []\n"),
         ("replies.yaml", "replies:\n  - text: hi\n"),
+        ("README.md", "# A project\n"),
+        (
+            "keys.yaml",
+            "version: 1\nname: a\nprompt: x\npolicy: [builtin:python]\nparameters: { x: y }\nexpect: { change: true }\n\
+             tools: { mcp_servers: [docs] }\nbudget: { time: 20m, calls: 40 }\nsteps:\n  - id: a\n    command: ls\n    retries: 2\n    \
+             checks: pytest\n  - id: b\n    prompt: x\n    checks: [{ changed: src/** }, { name: n, changed: { never: [/a, 'b\\c'], only: [src] } }]\n",
+        ),
+        (
+            "server.yaml",
+            "version: 1\nname: a\ntools: { mcp_servers: { docs: { command: docs --stdio } } }\nsteps:\n  - { id: a, prompt: x }\n",
+        ),
         (
             "glob.yaml",
             "version: 1\nname: a\nsteps:\n  - id: a\n    prompt: x {{ nme }}\n    checks:\n      - { name: c, changed: { only: [**/*.py, *name] } }\n",
@@ -679,6 +729,34 @@ fn what_was_meant_is_named() {
         3,
         &["`overnight recipe check ci/fix.yaml` checks it"],
     );
+    told(
+        &["recipe", "check", "keys.yaml"],
+        3,
+        &[
+            "write it in a step: `steps: [",
+            "write one policy, as in `policy: FILE`",
+            "`parameters: [{ name: NAME, type: string }]`",
+            "`expect` must be one of `change`, `no_change` and `any`",
+            "`mcp_servers: { docs: { command: docs-server } }`",
+            "write `wall: 20m`",
+            "`calls: { run_shell_command: 40 }`",
+            "write `run: COMMAND`",
+            "write `retry: { max: 2 }`",
+            "`checks: [{ run: ./run-tests }]`",
+            "`changed: { only: [src/**] }`",
+            "`/a`: patterns are relative to the workspace",
+            "`b\\c`: `\\` does not separate directories",
+            "`src` is one path, not what is below it",
+        ],
+    );
+    told(&["recipe", "check", "server.yaml"], 3, &["`args: [\"--stdio\"]`"]);
+    told(&["run", "README.md"], 3, &["`overnight run -p @README.md`"]);
+    told(
+        &["policy", "test", "ci/policy.yaml", "--cases", "ci/policy.yaml"],
+        3,
+        &["this is a policy, not a table of cases"],
+    );
+    told(&["batch", "ci"], 3, &["ci is a directory"]);
     told(&["run", "replies.yaml"], 3, &["`--model script:replies.yaml`"]);
     told(&["run", "ci/fix.yml"], 3, &["did you mean `ci/fix.yaml`?"]);
     told(

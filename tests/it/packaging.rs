@@ -1,7 +1,8 @@
 //! The packages that are made of a built program, what they need around them, and the way of a newcomer.
 
-use super::harness::{BIN, have, project};
-use std::process::Command;
+use super::harness::{BIN, Done, World, have, open_policy, project, until};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 
 fn there(program: &str) -> bool {
     have(program, Command::new(program).arg("--version").output().is_ok())
@@ -37,6 +38,56 @@ fn archive_wheel_and_npm_package_run_a_sample() {
     for package in ["archive", "wheel", "npm"] {
         assert!(said.contains(&format!("{package}: the sample passed")), "{said}");
     }
+}
+
+/// The terminal or `timeout` signals the whole group: the program, and the launcher, which passes it on.
+#[test]
+fn a_signal_to_the_npm_launcher_and_its_program_leaves_the_outputs() {
+    if !there("node") {
+        return;
+    }
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let modules = world.path().join("node_modules");
+    let names = [("x86_64", "x64"), ("aarch64", "arm64")];
+    let machine = names
+        .iter()
+        .find(|(rust, _)| *rust == std::env::consts::ARCH)
+        .unwrap()
+        .1;
+    let program = modules.join(format!("overnight-runner-linux-{machine}/bin"));
+    let launcher = modules.join("overnight-runner/bin");
+    for dir in [&program, &launcher] {
+        std::fs::create_dir_all(dir).unwrap();
+    }
+    std::os::unix::fs::symlink(BIN, program.join("overnight")).unwrap();
+    let launcher = launcher.join("overnight.js");
+    std::fs::copy(project().join("packaging/npm/bin/overnight.js"), &launcher).unwrap();
+    let recipe = world.beside(
+        "recipe.yaml",
+        "version: 1\nname: r\nsteps:\n  - { id: one, run: 'echo two > a.txt; sleep 20' }\n",
+    );
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let out = world.out().to_string_lossy().into_owned();
+    let asked = world.command(&["run", &recipe, "--policy", &policy, "--out", &out, "--format", "json"]);
+    let mut node = Command::new("node");
+    node.arg(&launcher)
+        .args(asked.get_args())
+        .current_dir(world.ws())
+        .env_clear()
+        .envs(asked.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .process_group(0);
+    let child = node
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("the step runs", || world.read("a.txt") == "two\n");
+    let group = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process_group(group, rustix::process::Signal::TERM).unwrap();
+    let done = Done::of(child.wait_with_output().unwrap()).exits(143);
+    assert_eq!(done.json()["verdict"], "cancelled");
+    assert_eq!(world.result()["verdict"], "cancelled");
 }
 
 #[test]

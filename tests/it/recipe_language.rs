@@ -871,6 +871,21 @@ fn a_model_that_fails_for_good_is_followed_by_the_next_of_the_list() {
     assert_eq!(done.json()["response"], "from the second", "{}", done.stderr);
 }
 
+/// A check shows nothing about a call that was denied after it.
+#[test]
+fn a_check_of_an_earlier_step_shows_nothing() {
+    let check = ", checks: [{ name: c, run: 'true' }]";
+    for (first, second, code) in [(check, "", 4), (check, check, 0)] {
+        let recipe = format!(
+            "version: 1\nname: w\nsteps:\n  - {{ id: a, prompt: Look.{first} }}\n  - {{ id: b, prompt: Remove it.{second} }}\n"
+        );
+        let replies = script(&[says("seen"), shell("rm a.txt"), says("cannot")]);
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let done = world.recipe(&recipe, &replies, &open_policy(&["true"]), &[]);
+        assert_eq!(done.code, code, "{first} {second}: {}", done.stderr);
+    }
+}
+
 /// A check of a step that its condition left out was never made, so it excuses no denied call.
 #[test]
 fn a_check_that_is_not_made_shows_nothing() {

@@ -457,6 +457,48 @@ fn settings_of_the_tree_make_a_recipe_outside_an_untrusted_one() {
     assert!(service.seen().contains(TOKEN));
 }
 
+/// Words of an imported command line are expanded as the values of `env` are, and under the same rules. No shell expands
+/// what is in single quotes.
+#[test]
+fn words_of_imported_servers_name_variables() {
+    let world = World::repo(&[])
+        .env("WORD", "zebra-crossing-41")
+        .env("DEPLOY_TOKEN", TOKEN);
+    let world = world.env("GEMINI_API_KEY", KEY);
+    let text = json!({ "version": 1, "name": "imports", "tools": { "settings": ".mcp.json" }, "steps": [{ "id": "a", "prompt": "b" }] });
+    let recipe = world.beside("imports.yaml", text.to_string());
+    let with = |word: &str, more: &[&str]| {
+        let told = format!("echo 'got-{word}-end' >&2; exit 3");
+        let server = json!({ "command": "${SHELL_NAME:-sh}", "args": ["-c", told] });
+        world.file(".mcp.json", json!({ "mcpServers": { "s": server } }).to_string());
+        run(&world, &recipe, more)
+    };
+    let trusted = ["--trust", "recipe"];
+    let plain = with("${NONE:-plain}", &trusted).exits(0);
+    assert!(plain.stderr.contains("got-plain-end"), "{}", plain.stderr);
+    let given = with("${WORD}", &trusted).exits(0);
+    assert!(
+        given.stderr.contains("got-") && !given.stderr.contains("WORD}"),
+        "{}",
+        given.stderr
+    );
+    assert!(
+        !given.stderr.contains("zebra"),
+        "a server repeats what it got: {}",
+        given.stderr
+    );
+    let unset = with("${NONE}", &trusted).exits(0);
+    assert!(
+        unset.stderr.contains("the variable NONE is not set"),
+        "{}",
+        unset.stderr
+    );
+    let secret = with("${DEPLOY_TOKEN}", &[]).exits(3);
+    assert!(secret.stderr.contains("untrusted-secret"), "{}", secret.stderr);
+    let key = with("${GEMINI_API_KEY}", &trusted).exits(3);
+    assert!(key.stderr.contains("model-key"), "{}", key.stderr);
+}
+
 #[test]
 fn an_untrusted_recipe_reaches_only_hosts_of_the_policy_and_nothing_outside() {
     let service = Service::start();

@@ -285,16 +285,20 @@ steps:
     assert_eq!(patched(&world), wanted);
 }
 
+/// A run of `fix.sh` by a user without the right to read everything.
+fn hindered_run(world: &World) -> Option<Done> {
+    let model = world.beside("script.json", script(&[shell("bash fix.sh"), says("done")]));
+    let (model, policy) = (format!("script:{model}"), world.beside("policy.yaml", policy("none")));
+    let out = world.out().display().to_string();
+    hindered(&world.command(&["run", "--model", &model, "--policy", &policy, "--out", &out, "-p", "x"]))
+}
+
 /// Files that nobody can look at are not deleted. Root without the right to read everything is like any other user.
 #[test]
 fn a_directory_that_a_command_has_closed_is_no_deletion() {
     for close in ["chmod 0 lib/deep src", "chmod 444 lib/deep src"] {
         let world = world(&format!("echo ONE > src/a.txt; echo TWO > lib/b.txt; {close}"));
-        let model = world.beside("script.json", script(&[shell("bash fix.sh"), says("done")]));
-        let (model, policy) = (format!("script:{model}"), world.beside("policy.yaml", policy("none")));
-        let out = world.out().display().to_string();
-        let inner = world.command(&["run", "--model", &model, "--policy", &policy, "--out", &out, "-p", "x"]);
-        let Some(done) = hindered(&inner) else {
+        let Some(done) = hindered_run(&world) else {
             return;
         };
         done.exits(0);
@@ -313,6 +317,39 @@ fn a_directory_that_a_command_has_closed_is_no_deletion() {
         };
         assert!(is_as_before("src") && is_as_before("lib/deep"), "{close}");
     }
+}
+
+/// A new protected file does not stay because the command closed a directory above it.
+#[test]
+fn a_protected_file_below_a_directory_that_a_command_has_closed_is_removed() {
+    for close in ["chmod 100 .github", "chmod 0 .github"] {
+        let make = "mkdir -p .github/workflows; echo x > .github/workflows/e.yml";
+        let world = world(&format!("{make}; {close}"));
+        let Some(done) = hindered_run(&world) else {
+            return;
+        };
+        let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+        assert!(journal.contains("denied (protected_path)"), "{}{journal}", done.stderr);
+        assert!(!journal.contains("could not be undone"), "{}{journal}", done.stderr);
+        let opened = Command::new("chmod")
+            .args(["-R", "u+rwX", "."])
+            .current_dir(world.ws())
+            .status();
+        assert!(opened.unwrap().success());
+        assert_eq!(tree(&world.ws()), tree(&world.path().join("base")), "{close}");
+    }
+}
+
+#[test]
+fn what_is_put_back_has_the_mode_that_it_had() {
+    use std::os::unix::fs::PermissionsExt;
+    let close = "echo TWO > lib/b.txt; chmod 0 lib/b.txt; echo evil > lib/run.sh; chmod 777 lib/run.sh";
+    let world = world(close);
+    let mode = |path: &str| std::fs::metadata(world.ws().join(path)).unwrap().permissions().mode();
+    let before = ["lib/b.txt", "lib/run.sh"].map(mode);
+    fixed(&world, "none").exits(0);
+    assert_eq!(["lib/b.txt", "lib/run.sh"].map(mode), before);
+    assert_eq!(tree(&world.ws()), tree(&world.path().join("base")));
 }
 
 #[test]

@@ -74,9 +74,10 @@ fn on_deny_stop_ends_at_the_first() {
         {"tool": "run_shell_command", "args": {"command": "rm a.txt"}},
         {"tool": "write_file", "args": {"file_path": "b.txt", "content": "b"}},
     ]});
-    world
-        .recipe(recipe, &script(&[both, says("done")]), &open_policy(&[]), &[])
+    let done = world
+        .recipe(recipe, &script(&[both, says("done")]), &open_policy(&[]), &["--quiet"])
         .exits(4);
+    assert!(done.stderr.contains("`overnight policy suggest "), "{}", done.stderr);
     assert!(!world.ws().join("b.txt").exists());
     assert_eq!(world.result()["usage"]["turns"], 1);
 }
@@ -507,6 +508,51 @@ fn exceptions_of_an_allow_rule_hold_for_commands_that_search() {
         reason.contains("but not src/**") && reason.ends_with("touches ."),
         "{reason}"
     );
+}
+
+/// `sh -c` with positional parameters, as `find` and `xargs` are given it: what the text starts is judged, and tar's
+/// compressors run although `/bin/sh` is a link.
+#[test]
+fn shell_texts_with_parameters_and_compressors_run_and_start_nothing_else() {
+    let run = |commands: &[&str]| {
+        let world = World::repo(&[("src/a.txt", "one\n"), ("src/b.txt", "two\n")]);
+        let rules = "version: 1\nextends: [builtin:look]\nrules:\n  - { id: write, allow: write_file, paths: ['src/**'] }\n  - { id: \
+                     tar, allow: run_shell_command, commands: [tar, find, xargs, wc] }\n";
+        let replies: Vec<Value> = commands.iter().map(|line| shell(line)).chain([says("done")]).collect();
+        let done = world.run(&script(&replies), rules, &["-p", "x"]);
+        (
+            done.code,
+            std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap(),
+            world,
+        )
+    };
+    let (code, told, world) = run(&[
+        "find src -name '*.txt' -exec sh -c 'wc -c \"$1\"' _ {} \\;",
+        "ls src | xargs -n1 sh -c 'echo \"got $0\"'",
+        "sh -c 'cat \"$@\"' _ src/a.txt src/b.txt",
+        "tar -czf src/o.tgz src/a.txt && tar -tzf src/o.tgz",
+        "git -C src log --oneline -1 -- a.txt && git --no-pager -C . status --short",
+    ]);
+    assert_eq!(code, 0, "{told}");
+    assert!(told.contains("got a.txt") && told.contains("4 src/b.txt"), "{told}");
+    assert!(told.contains("one\\ntwo"), "{told}");
+    assert!(std::fs::metadata(world.ws().join("src/o.tgz")).unwrap().len() > 20);
+    for attack in [
+        "find src -name a.txt -exec sh -c 'touch \"$1.new\"' _ {} \\;",
+        "sh -c '\"$1\" src/new.txt' _ touch",
+        "sh -c 'echo x > \"$1\"' _ new.txt",
+        "sh -c 'eval \"$1\"' _ 'touch new.txt'",
+        "sh -c '. \"$1\"' _ src/a.txt",
+        "sh -c 'exec \"$@\"' _ touch new.txt",
+        "echo new.txt | xargs sh -c 'cp src/a.txt \"$0\"'",
+        "git -C .. log",
+        "git -C src diff --output=new.txt",
+    ] {
+        let (code, told, world) = run(&[attack]);
+        assert_eq!(code, 4, "{attack}: {told}");
+        let names = [world.ws(), world.ws().join("src")].map(|dir| std::fs::read_dir(dir).unwrap().count());
+        assert_eq!(names, [2, 2], "{attack}");
+    }
 }
 
 #[test]

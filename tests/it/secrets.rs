@@ -428,6 +428,127 @@ fn git_takes_hidden_files_as_unchanged() {
     }
 }
 
+/// A hidden file that git does not track is in no commit, whatever the ignore files say. Git would record it as empty.
+#[test]
+fn git_records_no_hidden_file_as_empty() {
+    let world = World::repo(&[("a.txt", "one\n"), ("b/.env", "")]);
+    world.file(".npmrc", "_authToken=NPMLINE\n");
+    world.file(".env", "");
+    world.file("new.txt", "new\n");
+    let author = [["config", "user.name", "t"], ["config", "user.email", "t@example.org"]];
+    author.iter().for_each(|args| drop(git_in(&world.ws(), args)));
+    let policy = "version: 1\nextends: [builtin:edit, builtin:look]\nsandbox: { level: full }\nrules:\n  - { allow: \
+                  run_shell_command, commands: [git add, git commit], paths: [\".git/**\"] }\n";
+    let recipe = "version: 1\nname: r\nsteps:\n  - { id: work, prompt: go }\n";
+    let run = |commands: &[&str]| {
+        let calls = commands.iter().map(|command| shell(command));
+        let all: Vec<_> = calls.chain([says("done")]).collect();
+        let _ = std::fs::remove_dir_all(world.out());
+        let done = world.recipe(recipe, &script(&all), policy, &[]);
+        let is_there = have("sandbox level full", !done.stderr.contains("is not available here"));
+        is_there.then(|| {
+            let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+            (done.code, format!("{}{}{journal}", done.stdout, done.stderr))
+        })
+    };
+    let files = || git_in(&world.ws(), &["ls-tree", "-r", "--name-only", "HEAD"]);
+    // Without the file in which the patterns of hidden files would be.
+    std::fs::remove_dir_all(world.ws().join(".git/info")).unwrap();
+    let Some((code, recorded)) = run(&["git add -A && git commit -qm first"]) else {
+        return;
+    };
+    assert_eq!(code, 0, "{recorded}");
+    assert_eq!(files(), "a.txt\nb/.env\nnew.txt\n", "{recorded}");
+    assert!(!world.ws().join(".git/info").exists());
+    // An ignore file of the tree outranks these patterns: then it is taken out again, and the call is denied. A file that
+    // is empty may be added.
+    world.file(".gitignore", "!.npmrc\n!.env\n");
+    let (_, recorded) = run(&["git add -A", "git commit -qm second"]).unwrap();
+    assert!(recorded.contains("denied (secret_like_path)"), "{recorded}");
+    assert_eq!(files(), ".env\n.gitignore\na.txt\nb/.env\nnew.txt\n", "{recorded}");
+    // What is in a commit already ends the run with what to do.
+    let (code, recorded) = run(&["git add -f -A && git commit -qm third"]).unwrap();
+    assert_eq!(code, 4, "{recorded}");
+    assert!(
+        recorded.contains("secret_like_path") && recorded.contains("git reset --soft HEAD~1"),
+        "{recorded}"
+    );
+    assert_eq!(world.read(".npmrc"), "_authToken=NPMLINE\n");
+}
+
+/// A killed run leaves its marks in the index, with which git overlooks changes of these files; the next run removes them.
+#[test]
+fn marks_of_a_killed_run_are_removed_by_the_next() {
+    let world = World::repo(&[("a.txt", "one\n"), ("keys/server.pem", "TRACKEDKEYLINE\n")]);
+    let policy = "version: 1\nextends: [builtin:look]\nsandbox: { level: full }\nrules:\n  - { allow: run_shell_command, \
+                  commands: [git add], paths: [\".git/**\"] }\n  - { allow: run_shell_command, commands: [sleep] }\n";
+    world.file("new.txt", "new\n");
+    let model = world.beside("slow.json", script(&[shell("git add -A && sleep 30"), says("done")]));
+    let (model, rules) = (format!("script:{model}"), world.beside("slow.yaml", policy));
+    let out = world.path().join("slow").display().to_string();
+    let mut killed = world.command(&["run", "--model", &model, "--policy", &rules, "--out", &out, "-p", "x"]);
+    killed
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    let mut killed = killed.spawn().unwrap();
+    let marks = || git_in(&world.ws(), &["ls-files", "-t"]);
+    // Git has written the index, and has no lock on it any more.
+    while marks() != "H a.txt\nS keys/server.pem\nH new.txt\n" {
+        if killed.try_wait().unwrap().is_some() {
+            have("sandbox level full", false);
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let done = world.run(
+        &script(&[shell("git status --short"), says("done")]),
+        policy,
+        &["-p", "x"],
+    );
+    assert_eq!(marks(), "H a.txt\nH keys/server.pem\nH new.txt\n", "{}", done.stderr);
+}
+
+/// A workspace that is a subdirectory of its repository: commands do not see the rest of the tree, and git does not take it
+/// as deleted.
+#[test]
+fn git_in_a_subdirectory_does_not_take_the_rest_as_deleted() {
+    let world = World::repo(&[
+        ("pkg/a.txt", "one\n"),
+        ("pkg/key.pem", "TRACKEDKEYLINE\n"),
+        ("other/b.txt", "OTHERLINE\n"),
+        ("top.txt", "TOPLINE\n"),
+    ]);
+    let looks = script(&[
+        writes("a.txt", "two\n"),
+        shell("git status --short; git diff HEAD; git diff --stat; echo looked"),
+        says("done"),
+    ]);
+    let policy = "version: 1\nextends: [builtin:edit, builtin:look]\nsandbox: { level: full }\n";
+    let recipe = "version: 1\nname: r\nsteps:\n  - { id: look, prompt: go }\n";
+    let part = world.ws().join("pkg");
+    let done = world.recipe(recipe, &looks, policy, &["--workspace", &part.to_string_lossy()]);
+    if !have("sandbox level full", !done.stderr.contains("is not available here")) {
+        return;
+    }
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    assert_eq!(done.code, 0, "{}{journal}", done.stderr);
+    assert!(
+        journal.contains(r" M a.txt\n") && journal.contains(r"+two\n"),
+        "{journal}"
+    );
+    assert!(
+        journal.contains("1 file changed") && journal.contains("looked"),
+        "{journal}"
+    );
+    for unseen in ["OTHERLINE", "TOPLINE", "TRACKEDKEYLINE", " D "] {
+        assert!(!journal.contains(unseen), "{unseen}: {journal}");
+    }
+    let marks = git_in(&world.ws(), &["ls-files", "-v"]);
+    assert!(marks.lines().all(|line| line.starts_with("H ")), "{marks}");
+}
+
 #[test]
 fn hidden_files_stay_hidden_when_the_tree_changes() {
     let tricks = "import os\nfor name in ['other', 'conf']:\n    try:\n        os.rename(name, name + '2')\n    \
@@ -589,11 +710,15 @@ fn credentials_in_the_configuration_of_git_are_redacted() {
     let world = with_tokens();
     let bare = "[http]\n\textraheader = AUTHORIZATION: basic ghs_bare0123456789abcdefghij\n";
     world
-        .file(".git/info/exclude", "m.git/\n")
+        .file(".git/info/exclude", "m.git/\nlinked.git/\n")
         .file("m.git/config", bare)
         .file("m.git/HEAD", "ref: refs/heads/main\n")
-        .file("m.git/objects/x", "");
-    let replies = script(&[shell("cat a.txt m.git/config"), says("done")]);
+        .file("m.git/objects/x", "")
+        .file("linked.git/config", bare.replace("bare", "linked"))
+        .file("linked.git/objects/x", "");
+    // Git takes a link for it, also one that leads nowhere.
+    std::os::unix::fs::symlink("refs/heads/main", world.ws().join("linked.git/HEAD")).unwrap();
+    let replies = script(&[shell("cat a.txt m.git/config linked.git/config"), says("done")]);
     let policy = open_policy(&["cat"]);
     let done = world.run(&replies, &policy, &["-p", "x"]);
     let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();

@@ -349,3 +349,11 @@ fn a_program_that_is_denied_at_its_exec_is_no_allowed_call() {
     );
     private(&world, &told(answer.clone()).to_string(), command);
 }
+
+#[test]
+fn the_policy_of_the_variable_is_that_of_the_flag() {
+    let args = json!({ "file_path": "new.txt", "content": "x\n" }).to_string();
+    let args = ["tools", "call", "write_file", "--args", &args];
+    world().call(&args).exits(4);
+    world().env("OVERNIGHT_POLICY", "builtin:edit").call(&args).exits(0);
+}

@@ -148,8 +148,15 @@ fn a_command_of_many_globs_is_denied() {
     assert!(text.contains("text 39 1"), "the control");
 }
 
-/// A run whose stdout or stderr is a pipe that stays open and is never read, and how long it took.
-fn unread(stream: &str, format: &str, wall: &str, replies: &[Value], signals: u32) -> (World, Option<i32>, Duration) {
+/// A run whose stdout or stderr is a pipe that stays open and is never read, and how long it took. `signals`: the
+/// milliseconds before each one.
+fn unread(
+    stream: &str,
+    format: &str,
+    wall: &str,
+    replies: &[Value],
+    signals: &[u64],
+) -> (World, Option<i32>, Duration) {
     let world = World::repo(&[("a.txt", "hi\n")]);
     let script = world.beside("script.json", script(replies));
     let policy = world.beside("policy.yaml", open_policy(&[]));
@@ -174,8 +181,8 @@ fn unread(stream: &str, format: &str, wall: &str, replies: &[Value], signals: u3
     let begun = Instant::now();
     let mut child = command.stdin(Stdio::null()).spawn().unwrap();
     drop(command);
-    for _ in 0..signals {
-        std::thread::sleep(Duration::from_secs(1));
+    for pause in signals {
+        std::thread::sleep(Duration::from_millis(*pause));
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     }
@@ -186,6 +193,32 @@ fn unread(stream: &str, format: &str, wall: &str, replies: &[Value], signals: u3
     });
     drop(reader);
     (world, ended.and_then(|status| status.code()), begun.elapsed())
+}
+
+/// A small schema whose references double the work at each level: a check would take years. The tool itself works.
+#[test]
+fn a_schema_of_a_foreign_tool_does_not_hold_up_the_run() {
+    let of = |level: usize| json!({ "$ref": format!("#/$defs/d{level}") });
+    let mut defs: serde_json::Map<String, Value> = (0..40)
+        .map(|level| (format!("d{level}"), json!({ "allOf": [of(level + 1), of(level + 1)] })))
+        .collect();
+    defs.insert("d40".to_owned(), json!({ "type": "object" }));
+    let tools = json!([{ "name": "deep", "description": "d", "parameters": { "allOf": [of(0)], "$defs": defs } }]);
+    let world = World::repo(&[("a.txt", "one\n")]);
+    world.beside(
+        "tools.sh",
+        format!("case $1 in\n  list) echo '{tools}';;\n  call) echo it-was-called;;\nesac\n"),
+    );
+    let recipe = "version: 1\nname: r\nfiles: [tools.sh]\ntools:\n  discovery:\n    command: bash \
+                  \"$OVERNIGHT_RECIPE_DIR/tools.sh\" list\n    call: bash \"$OVERNIGHT_RECIPE_DIR/tools.sh\" call\nsteps: [{ id: a, \
+                  prompt: go }]\n";
+    let policy = "version: 1\nrules:\n  - { allow: deep }\nsandbox: { level: none }\n";
+    let begun = Instant::now();
+    let replies = script(&[calls("deep", json!({})), calls("deep", json!({})), says("done")]);
+    let done = world.recipe(recipe, &replies, policy, &["--max-wall", "20s"]).exits(0);
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    assert!(journal.contains("it-was-called"), "{}{journal}", done.stderr);
 }
 
 #[test]
@@ -205,20 +238,77 @@ fn a_pipe_that_nobody_reads_does_not_hold_up_the_run() {
         ("stderr", "json", "60s", many.clone(), 0),
         ("stderr", "json", "3s", many, 6),
     ] {
-        let (world, ended, took) = unread(stream, format, wall, &replies, 0);
+        let (world, ended, took) = unread(stream, format, wall, &replies, &[]);
         assert_eq!(ended, Some(code), "{stream} {format}");
         assert!(took < Duration::from_secs(20), "{stream} {format}: {took:?}");
+        assert_eq!(world.result()["exit_code"], code, "{stream} {format}");
+    }
+}
+
+/// A second signal within one second would count as the first one.
+#[test]
+fn a_second_signal_ends_a_run_whose_output_nobody_reads() {
+    let (_world, ended, took) = unread("stdout", "text", "60s", &[says(&"z".repeat(200_000))], &[700, 1200]);
+    assert_eq!(ended, Some(143));
+    assert!(took < Duration::from_secs(4), "{took:?}");
+}
+
+fn named_pipe(world: &World, name: &str) -> String {
+    let path = world.path().join(name);
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&path)
+            .status()
+            .unwrap()
+            .success()
+    );
+    path.to_string_lossy().into_owned()
+}
+
+#[test]
+fn an_output_on_a_pipe_that_nobody_opens_ends_with_the_clock_of_the_run() {
+    let world = World::repo(&[("a.txt", "hi\n")]);
+    let pipe = named_pipe(&world, "junit.xml");
+    let replies = script(&[says("done")]);
+    let begun = Instant::now();
+    let flags = [
+        "-p",
+        "x",
+        "--max-wall",
+        "1s",
+        "--junit",
+        pipe.as_str(),
+        "--format",
+        "json",
+    ];
+    let done = world.run(&replies, &open_policy(&[]), &flags).exits(9);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(done.stderr.contains("nobody read it"), "{}", done.stderr);
+    for object in [done.json(), world.result()] {
         assert_eq!(
-            world.result()["exit_code"],
-            json!(if code == 6 { 6 } else { 0 }),
-            "{stream} {format}"
+            (&object["verdict"], &object["exit_code"]),
+            (&json!("output"), &json!(9))
         );
     }
 }
 
 #[test]
-fn a_second_signal_ends_a_run_whose_output_nobody_reads() {
-    let (_world, ended, took) = unread("stdout", "text", "60s", &[says(&"z".repeat(200_000))], 2);
-    assert_eq!(ended, Some(143));
-    assert!(took < Duration::from_secs(4), "{took:?}");
+fn a_script_on_a_pipe_that_nobody_writes_ends_with_the_clock_of_the_run() {
+    let world = World::repo(&[("a.txt", "hi\n")]);
+    let model = format!("script:{}", named_pipe(&world, "script.yaml"));
+    let begun = Instant::now();
+    let args = [
+        "run",
+        "-p",
+        "x",
+        "--model",
+        &model,
+        "--max-wall",
+        "1s",
+        "--format",
+        "json",
+    ];
+    let done = world.call(&args).exits(6);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!(done.json()["reason"], "limit:wall");
 }

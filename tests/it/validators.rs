@@ -6,7 +6,7 @@
 use super::harness::{World, have, open_policy, says, script, shell, writes};
 use overnight::base::event::{Event, EventKind};
 use overnight::report::junit;
-use overnight::report::result::{self, Ending};
+use overnight::report::result::{self, OutputFacts};
 use overnight::report::summary::RunSummary;
 use overnight::report::transcript::{self, DeclaredPrompt};
 use serde_json::Value;
@@ -103,7 +103,7 @@ fn harbor_accepts_every_transcript() {
         let text = transcript::json(
             &RunSummary::fold(&events),
             DeclaredPrompt::default(),
-            &Ending::default(),
+            &OutputFacts::default(),
         );
         std::fs::write(&file, text).unwrap();
         let output = python(&["-m", "harbor.utils.trajectory_validator"])
@@ -123,10 +123,10 @@ fn junitparser_reads_every_report() {
     for (name, events) in runs() {
         let file = dir.path().join(format!("{name}.xml"));
         let sum = RunSummary::fold(&events);
-        std::fs::write(&file, junit::xml(&sum, &Ending::default()).unwrap()).unwrap();
+        std::fs::write(&file, junit::xml(&sum, &OutputFacts::default()).unwrap()).unwrap();
         let output = python(&["-c", JUNIT]).arg(&file).output().unwrap();
         assert!(output.status.success(), "{name}: {}", shown(&output));
-        let passed = result::result(&sum, &Ending::default()).verdict.is_success();
+        let passed = result::result(&sum, &OutputFacts::default()).verdict.is_success();
         let counts = shown(&output);
         let counts: Vec<u32> = counts.split_whitespace().map(|n| n.parse().unwrap()).collect();
         assert_eq!(passed, counts[1..].iter().sum::<u32>() == 0, "{name}: {counts:?}");

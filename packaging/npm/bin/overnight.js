@@ -19,6 +19,7 @@ if (typeof process.execve === "function") {
   process.on("warning", () => {});
   process.execve(program, [program, ...words]);
 }
+// A terminal sends a signal to this process and to the program, which then gets it twice and takes it as one.
 const child = spawn(program, words, { stdio: "inherit" });
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"]) {
   process.on(signal, () => child.kill(signal));

@@ -14,7 +14,7 @@ const MOST_WINDOW: usize = 64;
 const MOST_BLOCKS: usize = 1 << 13;
 
 /// Rules out most texts.
-pub(super) struct Filter {
+pub(super) struct ByteFilter {
     /// Bytes of each pattern that are used.
     window: usize,
     /// By a block's hash: how far the window may move if it ends in this block.
@@ -23,7 +23,7 @@ pub(super) struct Filter {
     beginnings: Vec<u64>,
 }
 
-impl Filter {
+impl ByteFilter {
     /// `None` if there is no pattern, or one is too short.
     pub fn new<'a>(patterns: impl Iterator<Item = &'a [u8]> + Clone) -> Option<Self> {
         let shortest = patterns.clone().map(<[u8]>::len).min()?;
@@ -84,14 +84,14 @@ fn beginning(text: &[u8]) -> Option<u64> {
 }
 
 /// A fast test whether a pattern may begin with given bytes.
-pub(super) struct Starts {
+pub(super) struct PrefixFilter {
     /// One bit for each possible first byte.
     singles: [u64; 4],
     /// One bit for each possible pair of first bytes.
     pairs: Vec<u64>,
 }
 
-impl Starts {
+impl PrefixFilter {
     /// Records the beginnings of these patterns.
     pub fn new<'a>(patterns: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut starts = Self {
@@ -136,8 +136,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(patterns: &[&str]) -> Option<Filter> {
-        Filter::new(patterns.iter().map(|pattern| pattern.as_bytes()))
+    fn of(patterns: &[&str]) -> Option<ByteFilter> {
+        ByteFilter::new(patterns.iter().map(|pattern| pattern.as_bytes()))
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn beginnings_are_known() {
-        let starts = Starts::new([&b"ab"[..], b"cdef", &[255, 254, 1]].into_iter());
+        let starts = PrefixFilter::new([&b"ab"[..], b"cdef", &[255, 254, 1]].into_iter());
         for (bytes, known) in [
             (&b"a"[..], true),
             (b"ab", true),
@@ -183,7 +183,7 @@ mod tests {
             behind in prop::collection::vec(97_u8..101, 0..80),
             which in any::<prop::sample::Index>(),
         ) {
-            let filter = Filter::new(patterns.iter().map(Vec::as_slice)).unwrap();
+            let filter = ByteFilter::new(patterns.iter().map(Vec::as_slice)).unwrap();
             let text = [before, which.get(&patterns).clone(), behind].concat();
             prop_assert!(filter.may_hold(&text));
         }

@@ -13,7 +13,20 @@ const ANYWHERE: [&str; 7] = [
     "CREDENTIAL",
 ];
 /// Words that do so only as a whole part between underscores: `AUTH`, but not `AUTHOR`.
-const WHOLE: [&str; 8] = ["AUTH", "AUTHORIZATION", "PAT", "PASS", "PWD", "JWT", "COOKIE", "BEARER"];
+const WHOLE: [&str; 12] = [
+    "AUTH",
+    "AUTHORIZATION",
+    "PAT",
+    "PASS",
+    "SSHPASS",
+    "PWD",
+    "JWT",
+    "COOKIE",
+    "BEARER",
+    "CRED",
+    "CREDS",
+    "PASSCODE",
+];
 /// Suffixes of variables that name a place, not a secret.
 const PLACES: [&str; 5] = ["_FILE", "_PATH", "_DIR", "_SOCK", "_CREDENTIALS"];
 /// The API keys of model services, as the services' own clients name them, and the journal key. Only this program may
@@ -108,6 +121,8 @@ mod tests {
             "SSH_PRIVATE_KEY",
             "MYSQL_PASS",
             "AUTHORIZATION",
+            "SSHPASS",
+            "DB_CREDS",
         ] {
             assert!(is_secret_name(name), "{name}");
         }

@@ -15,6 +15,7 @@ impl Stretches {
         self.0.push((at, source));
     }
 
+    /// Whether the text is the original.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -2,7 +2,7 @@
 //! Skips most text by looking at one byte in ten or twenty.
 
 use super::encode::{SecretPattern, rare};
-use super::filter::{Filter, Starts};
+use super::filter::{ByteFilter, PrefixFilter};
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -17,8 +17,8 @@ pub(super) struct Rare {
 
 struct Made {
     /// A fast test that rules out most ranges. `None`: every range is searched.
-    filter: Option<Filter>,
-    starts: Starts,
+    filter: Option<ByteFilter>,
+    starts: PrefixFilter,
     /// Built when the first range passes the filter; contains `None` if it cannot be built.
     automaton: OnceLock<Option<AhoCorasick>>,
     /// In byte order; indices are the automaton's pattern ids.
@@ -50,8 +50,8 @@ impl Rare {
             patterns.sort();
             patterns.dedup_by(|a, b| a.bytes == b.bytes);
             Made {
-                starts: Starts::new(patterns.iter().map(|pattern| pattern.bytes.as_slice())),
-                filter: Filter::new(patterns.iter().map(|pattern| pattern.bytes.as_slice())),
+                starts: PrefixFilter::new(patterns.iter().map(|pattern| pattern.bytes.as_slice())),
+                filter: ByteFilter::new(patterns.iter().map(|pattern| pattern.bytes.as_slice())),
                 automaton: OnceLock::new(),
                 patterns,
             }

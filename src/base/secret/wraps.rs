@@ -16,6 +16,7 @@ pub(super) enum Breaks {
 }
 
 impl Breaks {
+    /// All variants, in the order of how much they remove.
     pub const ALL: [Breaks; 3] = [Breaks::Bare, Breaks::Indented, Breaks::Escaped];
 
     /// The variants that give different results for this text: most texts have no blanks after a break, or no

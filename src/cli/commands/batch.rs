@@ -1,8 +1,10 @@
 //! Implements `overnight batch` and `compare`: passes the plan and the flags to the supervisor, and prints the results.
 
+mod call_clock;
 mod dry_run;
 mod inputs;
 mod lists;
+mod manifest_source;
 mod merge;
 mod models;
 mod planning;
@@ -22,17 +24,18 @@ use crate::batch::shard::{self, ShardSpec};
 use crate::batch::sources::SourceCache;
 use crate::batch::supervisor::{self, BatchCall, ReadyJob};
 use crate::batch::{BatchError, compare as comparison, rows};
-use crate::cli::args::{BatchArgs, BatchCommand, BatchPlanArgs, CompareArgs, FailOn, ListFormat, ScriptEngine};
+use crate::cli::args::{BatchArgs, BatchCommand, BatchPlanArgs, CompareArgs, FailOn, ScriptEngine, TextOrJson};
 use crate::cli::environment;
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, github, inputs as texts, named_outputs, out, variables};
-use crate::journal::{artefacts, place, store as journal_store};
+use crate::journal::{artefacts, no_follow, run_dirs};
 use crate::net::objects::{self, ObjectError, Objects};
+use call_clock::CallClock;
 use dry_run::{dry_run, refuse_changed, refuse_other};
 use grep_matcher::Matcher;
-use lists::CallClock;
+use manifest_source::source;
 use models::Models;
-use planning::{planned, source};
+use planning::planned;
 use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -53,11 +56,15 @@ impl From<BatchError> for Refusal {
 ///
 /// # Errors
 /// [`Refusal`] of a batch that cannot begin or continue.
-pub async fn batch(args: BatchArgs) -> Result<u8, Refusal> {
-    match &args.command {
-        Some(command) => print_script(command),
-        None => attempt(&args).await,
+pub async fn batch(mut args: BatchArgs) -> Result<u8, Refusal> {
+    variables::warn_unknown();
+    if let Some(command) = &args.command {
+        return print_script(command);
     }
+    if args.out.is_none() {
+        args.out = variables::out_dir()?;
+    }
+    attempt(&args).await
 }
 
 async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
@@ -66,7 +73,8 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     let source = source(args)?;
     let only = only(args.only.as_deref())?;
     let shard = shard_of(args)?;
-    let (plan, models) = planned(args, &source, &mut clock).await?;
+    let limits = variables::limits()?;
+    let (plan, models) = planned(args, &limits, &source, &mut clock).await?;
     matched(args.only.as_deref(), &only, &plan)?;
     let timings = args.timings.as_deref().map(timings).transpose()?;
     let OutPlace { dir, objects } = out_place(args.out.as_deref(), &plan.name, shard)?;
@@ -92,17 +100,18 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         sources: &sources,
         store: store.as_ref(),
         redactor: &redactor,
-        max_wall: variables::max_wall(),
+        limits: &limits,
         began: clock.began,
     };
     if args.dry_run {
         return dry_run(&call, &models, args, &mut clock.signals).await;
     }
     if is_default {
-        journal_store::ignore_runs(Path::new("."))?;
+        run_dirs::ignore_runs(Path::new("."))?;
     }
     named_outputs::refuse_link(Path::new("."), &dir)?;
-    place::make_dirs(Path::new("."), &dir).map_err(|error| Refusal::Output(format!("{}: {error}", dir.display())))?;
+    no_follow::make_dirs(Path::new("."), &dir)
+        .map_err(|error| Refusal::Output(format!("{}: {error}", dir.display())))?;
     let mut record = BatchRecord::open(&dir)?;
     outputs::remove_drafts(&dir);
     if let Some(store) = &store {
@@ -142,7 +151,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
         head: head.to_owned(),
         events,
     };
-    bundle::close(&dir, BundleSeal::of(&plan.manifest, shard_text, &jobs, head))?;
+    bundle::close(&dir, BundleSeal::of(&plan.manifest, shard_text, &jobs, &done, head))?;
     if let Some(store) = &store {
         store.end(&dir).await?;
     }
@@ -397,9 +406,9 @@ fn accept(dir: &Path, plan: &BatchPlan, state: &BatchState, changed: bool) -> Re
 
 fn print(result: &BatchResult, dir: &Path, store: Option<&RemoteBundle>, args: &BatchArgs) -> Result<u8, Refusal> {
     let text = match args.format {
-        ListFormat::Json => format!("{}\n", serde_json::to_string(result).unwrap_or_default()),
-        ListFormat::Text if args.quiet && result.exit_code == exit::PASSED => String::new(),
-        ListFormat::Text => told(result, dir, store.map(RemoteBundle::url)),
+        TextOrJson::Json => format!("{}\n", serde_json::to_string(result).unwrap_or_default()),
+        TextOrJson::Text if args.quiet && result.exit_code == exit::PASSED => String::new(),
+        TextOrJson::Text => told(result, dir, store.map(RemoteBundle::url)),
     };
     printed(&text)?;
     Ok(result.exit_code)
@@ -453,6 +462,12 @@ pub fn compare(args: &CompareArgs) -> Result<u8, Refusal> {
         };
         let help = "name the --out directory of `overnight batch`, or the runs.jsonl in it";
         texts::must_exist("compare", &rows, help)?;
+        if rows.extension().is_some_and(|kind| kind == "yaml" || kind == "yml") {
+            let name = rows.display();
+            return Err(Refusal::Invalid(format!(
+                "{name}:1:1: error[wrong-kind]: compare: {name} is no result of a batch\nhelp: {help}"
+            )));
+        }
     }
     let (found, notes) = comparison::compare(&args.a, &args.b)?;
     if args.fail_on.is_some() && found.is_empty() {
@@ -467,8 +482,8 @@ pub fn compare(args: &CompareArgs) -> Result<u8, Refusal> {
         out::stderr(&format!("overnight: {note}"));
     }
     printed(&match args.format {
-        ListFormat::Json => format!("{}\n", serde_json::to_string(&found).unwrap_or_default()),
-        ListFormat::Text => found.to_text(),
+        TextOrJson::Json => format!("{}\n", serde_json::to_string(&found).unwrap_or_default()),
+        TextOrJson::Text => found.to_text(),
     })?;
     let broken = args.fail_on == Some(FailOn::Broken) && !found.broken.is_empty();
     Ok(if broken { exit::FAILED } else { exit::PASSED })
@@ -511,8 +526,10 @@ fn print_script(command: &BatchCommand) -> Result<u8, Refusal> {
     if let Some(recipe) = &plan.recipe {
         add("--recipe", recipe);
     }
-    for policy in &plan.policy {
-        add("--policy", policy);
+    // A policy only narrows, and the tasks of the engine start in another environment. The variable of the model is read
+    // there, because the manifest may name one.
+    for policy in variables::policies(&plan.policy)? {
+        add("--policy", &policy);
     }
     for model in &plan.model {
         add("--model", model);

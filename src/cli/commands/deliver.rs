@@ -3,16 +3,18 @@
 
 use crate::base::quote::{counted, first_names};
 use crate::base::secret::Redactor;
-use crate::batch::bundle::{self, BundleSeal};
+use crate::batch::bundle::{self, BundleSeal, JobLeft};
+use crate::batch::job_result::SKIPPED;
 use crate::batch::merge;
 use crate::batch::record::{self, BatchEvent};
+use crate::batch::sealed_file::sealed_file;
 use crate::cli::args::{DeliverArgs, DeliverTo, LineFormat};
 use crate::cli::environment;
 use crate::cli::inputs;
 use crate::cli::outputs;
 use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, kept_out, named_outputs, out, signals, verify};
+use crate::cli::{exit, kept_out, named_outputs, out, signals, variables, verify};
 use crate::deliver::address::RemoteAddress;
 use crate::deliver::batch::{self, BatchRun, JobSource};
 use crate::deliver::deliverable::Deliverable;
@@ -23,9 +25,9 @@ use crate::deliver::reruled::Rulers;
 use crate::deliver::{DeliverFault, DeliverOutcome, DeliverStop, DeliverTarget, Delivered, local};
 use crate::diag::SourceFiles;
 use crate::journal::deliveries::DeliveryLog;
-use crate::journal::{self, JournalError, chain_key, state, store};
+use crate::journal::{self, JournalError, chain_key, run_dirs, state_dir};
 use crate::policy::PolicySet;
-use crate::report::result::Ending;
+use crate::report::result::OutputFacts;
 use crate::report::summary::RunSummary;
 use crate::workspace::patch::{self, Repository};
 use secrecy::{ExposeSecret, SecretString};
@@ -72,8 +74,11 @@ struct Call<'a> {
     target: DeliverTarget,
     vars: Vec<(String, String)>,
     patience: Patience,
-    /// Policies from `--policy`, if given.
+    /// Policies from `--policy`, if given. They replace the recorded ones.
     policies: Option<PolicySet>,
+    /// The policy of OVERNIGHT_POLICY, without `--policy`. It applies in addition to the recorded ones: the variable is set
+    /// for a whole pipeline, and must not take away the limits that a run was given.
+    ceiling: Option<PolicySet>,
     token: Option<SecretString>,
     /// Id of the run that is being delivered.
     current: Mutex<String>,
@@ -110,6 +115,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     if args.quiet {
         out::hold();
     }
+    variables::warn_unknown();
     let target = DeliverTarget::from(args.to);
     let batch = batch_of(args)?;
     if batch.is_some() && args.out.is_some() {
@@ -149,9 +155,14 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         )));
     }
     let place = args.repo.clone().unwrap_or_else(|| PathBuf::from("."));
-    let policies = match args.policy.is_empty() {
+    let named = variables::policies(&args.policy)?;
+    let named = match named.is_empty() {
         true => None,
-        false => Some(loaded(&policy_sources::policies(&args.policy, &place, None).await?)?),
+        false => Some(loaded(&policy_sources::policies(&named, &place, None).await?)?),
+    };
+    let (policies, ceiling) = match args.policy.is_empty() {
+        true => (None, named),
+        false => (named, None),
     };
     let call = Call {
         args,
@@ -162,6 +173,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
             args.pace.map_or(PACE, Duration::from_millis),
         ),
         policies,
+        ceiling,
         token: token.map(SecretString::from),
         current: Mutex::default(),
     };
@@ -170,9 +182,9 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         None => {
             let name = match &args.run {
                 Some(name) => name.clone(),
-                None => store::newest(&place)?,
+                None => run_dirs::newest(&place)?,
             };
-            let home = store::locate(&name, &place)?;
+            let home = run_dirs::locate(&name, &place)?;
             let one = Asked {
                 home,
                 of_batch: None,
@@ -290,7 +302,8 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
     if !file.is_file() || dir.join("journal.jsonl").is_file() {
         return Ok(None);
     }
-    let text = rows_of(&dir, &file)?;
+    let (text, seal) = rows_of(&dir, &file)?;
+    let left = seal.as_ref().map(BundleSeal::without_result).unwrap_or_default();
     let plan = merge::plan_of(&dir)?;
     let manifest = plan.as_ref().map(|plan| plan.name.clone()).unwrap_or_default();
     let planned: Option<HashSet<String>> = plan.map(|plan| plan.jobs.into_iter().map(|job| job.job).collect());
@@ -302,8 +315,27 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
             first_names(&found.unplanned, NAMED)
         ));
     }
-    let asked = found.runs.into_iter().map(|run| {
-        let found = run.dir.as_ref().map(|dir| store::locate(&dir.to_string_lossy(), dir));
+    let recorded: HashSet<String> = found.runs.iter().map(|run| run.job.name.clone()).collect();
+    let is_skipped = |job: &str| left.get(job).is_some_and(|left| left.state == SKIPPED);
+    let (skipped, runs): (Vec<BatchRun>, Vec<BatchRun>) =
+        found.runs.into_iter().partition(|run| is_skipped(&run.job.name));
+    if !skipped.is_empty() {
+        let names: Vec<String> = skipped.into_iter().map(|run| run.job.name).collect();
+        out::stderr(&format!(
+            "overnight: {} that `--only` left out of the last call of the batch, not delivered because the inputs may have changed \
+             (start the batch without `--only`: what is up to date does not run again): {}",
+            counted(names.len(), "job"),
+            first_names(&names, NAMED)
+        ));
+    }
+    let asked = runs.into_iter().map(|run| {
+        if let Some(left) = left.get(run.job.name.as_str()) {
+            return Err(Box::new(without_result(&run.job.name, left)));
+        }
+        let found = run
+            .dir
+            .as_ref()
+            .map(|dir| run_dirs::locate(&dir.to_string_lossy(), dir));
         match found {
             Some(Ok(home)) => Ok(Asked {
                 home,
@@ -325,12 +357,40 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
             }
         }
     });
-    Ok(Some((asked.collect(), dir)))
+    let mut asked: AskedRuns = asked.collect();
+    // Jobs that never ended have no row.
+    let without = left
+        .iter()
+        .filter(|(job, _)| !recorded.contains(**job) && !is_skipped(job));
+    asked.extend(without.map(|(job, left)| Err(Box::new(without_result(job, left)))));
+    Ok(Some((asked, dir)))
+}
+
+/// The outcome of a job of which the last call of its batch has no result. What an earlier call made of it may be of another
+/// recipe or policy.
+fn without_result(job: &str, left: &JobLeft) -> Delivered {
+    let mut reason = match left.state.as_str() {
+        "suspended" => "the job waits for approval: resume its run, then start the batch again",
+        "cancelled" => "the job was cancelled: start the batch again, which resumes it",
+        _ => "the last call of the batch did not run the job: start the batch again",
+    }
+    .to_owned();
+    if !left.message.is_empty() {
+        reason.push_str(&format!(" ({})", left.message));
+    }
+    Delivered {
+        job: Some(job.to_owned()),
+        outcome: Some(DeliverOutcome::Refused),
+        fault: DeliverFault::Incomplete,
+        reason,
+        ..Delivered::default()
+    }
 }
 
 /// The rows of a batch directory. They decide where each patch goes, so they are taken from the record, or else from a
-/// file whose digest is in `bundle.json`. Without either the file is accepted only if no key is set.
-fn rows_of(dir: &Path, file: &Path) -> Result<String, Refusal> {
+/// file whose digest is in `bundle.json`. Without either the file is accepted only if no key is set. With what `bundle.json`
+/// says of the batch's last call.
+fn rows_of(dir: &Path, file: &Path) -> Result<(String, Option<BundleSeal>), Refusal> {
     let key = chain_key::key()?;
     let altered = |why: &str| Refusal::Invalid(format!("{}: {why}", dir.display()));
     let seal = bundle::read(dir).map_err(Refusal::Invalid)?;
@@ -343,16 +403,22 @@ fn rows_of(dir: &Path, file: &Path) -> Result<String, Refusal> {
             }
         })?;
         let whole = |seal: &BundleSeal| seal.record.head == read.chain && seal.record.events == read.events;
-        return match seal.is_none_or(|seal| whole(&seal)) {
-            true => Ok(text),
+        if seal.is_none() {
+            out::stderr(&format!(
+                "overnight: {}: the last call of the batch has not ended, so results of an earlier call are delivered too",
+                dir.display()
+            ));
+        }
+        return match seal.as_ref().is_none_or(whole) {
+            true => Ok((text, seal)),
             false => Err(altered(
                 "batch.jsonl does not match bundle.json: it was truncated or altered",
             )),
         };
     }
-    match seal {
+    match &seal {
         Some(seal) => {
-            let found = bundle::sealed_file(file).map_err(|error| altered(&error.to_string()))?;
+            let found = sealed_file(file).map_err(|error| altered(&error.to_string()))?;
             if seal.files.get(batch::RUNS) != Some(&found) {
                 return Err(altered(
                     "runs.jsonl does not match bundle.json: it was truncated or altered",
@@ -366,7 +432,7 @@ fn rows_of(dir: &Path, file: &Path) -> Result<String, Refusal> {
         }
         None => {}
     }
-    inputs::text(file)
+    Ok((inputs::text(file)?, seal))
 }
 
 fn loaded(policies: &Policies) -> Result<PolicySet, Refusal> {
@@ -385,6 +451,7 @@ fn code_of(fault: DeliverFault) -> u8 {
         DeliverFault::Service => exit::PROVIDER,
         DeliverFault::Environment => exit::ENVIRONMENT,
         DeliverFault::Output => exit::OUTPUT,
+        DeliverFault::Incomplete => exit::INCOMPLETE,
     }
 }
 
@@ -394,7 +461,7 @@ impl Call<'_> {
         let name = exit::signal_name(number);
         Delivered {
             run: self.current(),
-            reason: format!("{name} ended the command during this delivery; the next one goes on from what is there"),
+            reason: format!("{name} ended the command during this delivery; the next one continues from there"),
             ..not_begun(asked, number)
         }
     }
@@ -462,7 +529,7 @@ impl Call<'_> {
             access,
         } = ends;
         let quiet = self.redactor(remote.as_ref());
-        let own_dir = state::outputs_of(&asked.home).unwrap_or_else(|| asked.home.clone());
+        let own_dir = state_dir::outputs_of(&asked.home).unwrap_or_else(|| asked.home.clone());
         let settings = DeliverSettings {
             target: self.target,
             repository,
@@ -546,15 +613,16 @@ impl Call<'_> {
     fn deliverable(&self, journal: &journal::Journal, asked: &Asked) -> Result<Deliverable, DeliverStop> {
         let sum = RunSummary::fold(&journal.events);
         let patch = outputs::patch_bytes(&asked.home, &sum).map_err(|error| DeliverStop::Refused(error.to_string()))?;
-        let ending = Ending {
+        let ending = OutputFacts {
             exit_code: i32::from(exit::code(&sum.outcome)),
             digests: outputs::digests(&asked.home).map_err(|error| DeliverStop::Refused(error.to_string()))?,
-            ..Ending::default()
+            ..OutputFacts::default()
         };
         Deliverable::of(journal, patch, &ending).map_err(DeliverStop::Refused)
     }
 
-    /// The policies that apply: `--policy`, or the recorded texts, which the journal's hash chain protects.
+    /// The policies that apply: `--policy`, or the recorded texts, which the journal's hash chain protects, and with them
+    /// that of OVERNIGHT_POLICY.
     fn rulers(&self, of: &Deliverable) -> Result<Rulers, DeliverStop> {
         if let Some(policies) = &self.policies {
             return Ok(Rulers {
@@ -580,10 +648,13 @@ impl Call<'_> {
         if !narrowing.sources.is_empty() {
             set = set.narrowed_by(&loaded(&narrowing).map_err(unreadable)?);
         }
+        if let Some(ceiling) = &self.ceiling {
+            set = set.narrowed_by(ceiling);
+        }
         let edit = policy_sources::builtin("builtin:edit").map_err(unreadable)?;
         Ok(Rulers {
             policies: set,
-            strict: of.by_calls_only,
+            strict: of.by_calls_only || self.ceiling.is_some(),
             floor: Some(loaded(&edit).map_err(unreadable)?),
         })
     }

@@ -3,11 +3,12 @@
 
 use super::printed;
 use crate::base::secret::{MODEL_KEYS, is_secret_name};
-use crate::cli::args::{DoctorArgs, ReportFormat};
+use crate::cli::args::{DoctorArgs, TextOrJson};
 use crate::cli::environment;
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, privileged_event};
-use crate::process::own_git::{self, May};
+use crate::journal::chain_key::KEY_VARIABLE;
+use crate::process::own_git::{self, GitAccess};
 use crate::process::own_path;
 use crate::process::{self, temporary, unsandboxed};
 use crate::workspace::patch;
@@ -34,6 +35,9 @@ fn finding(sign: Sign, about: &'static str, text: impl Into<String>) -> Finding 
 }
 
 /// Runs the command. Returns exit code 8 if a run could not start here.
+///
+/// # Errors
+/// [`Refusal::Environment`] if the workspace is not a directory; [`Refusal::Output`] if stdout cannot be written.
 pub async fn doctor(args: &DoctorArgs) -> Result<u8, Refusal> {
     if !args.workspace.is_dir() {
         let name = args.workspace.display();
@@ -45,8 +49,8 @@ pub async fn doctor(args: &DoctorArgs) -> Result<u8, Refusal> {
     found.push(event());
     found.push(keys());
     match args.format {
-        ReportFormat::Text => printed(&found.iter().map(line).collect::<String>())?,
-        ReportFormat::Json => {
+        TextOrJson::Text => printed(&found.iter().map(line).collect::<String>())?,
+        TextOrJson::Json => {
             let one =
                 |finding: &Finding| json!({ "status": sign(finding), "about": finding.about, "text": finding.text });
             let all: Vec<Value> = found.iter().map(one).collect();
@@ -81,6 +85,9 @@ async fn sandbox() -> Vec<Finding> {
     if probe.best() == Some(process::SandboxLevel::Landlock) {
         let text = "at `landlock`, commands can read secret-like files inside the workspace: keep secrets out of the \
                     checkout";
+        all.push(finding(Sign::Warning, "sandbox", text));
+        let text = "at `landlock`, commands and checks cannot open sockets, not even to themselves, nor pseudo-terminals, POSIX \
+                    semaphores or shared memory: tests that start a server or use multiprocessing fail";
         all.push(finding(Sign::Warning, "sandbox", text));
     }
     if let Some(level) = probe.best() {
@@ -145,7 +152,7 @@ async fn checkout(workspace: &Path) -> Vec<Finding> {
         &repository.top,
         &[],
         None,
-        May::Read,
+        GitAccess::Read,
     )
     .await;
     let settings = match listed {
@@ -217,7 +224,11 @@ fn event() -> Finding {
     match (privileged_event::warning(), privileged_event::events().is_empty()) {
         (Some(text), _) => finding(Sign::Warning, "event", text),
         (None, false) => finding(Sign::Fine, "event", "text of an event, but no token with write access"),
-        (None, true) => finding(Sign::Fine, "event", "no text of an event"),
+        (None, true) => finding(
+            Sign::Fine,
+            "event",
+            "no text of an issue, comment or pull request is in this job",
+        ),
     }
 }
 
@@ -225,7 +236,7 @@ fn keys() -> Finding {
     let names: Vec<String> = environment::variables().into_iter().map(|(name, _)| name).collect();
     let models: Vec<&str> = MODEL_KEYS
         .into_iter()
-        .filter(|key| names.iter().any(|name| name == key))
+        .filter(|key| *key != KEY_VARIABLE && names.iter().any(|name| name == key))
         .collect();
     let others: Vec<&str> = names
         .iter()
@@ -239,9 +250,12 @@ fn keys() -> Finding {
             names.join(", ")
         }
     };
+    let models = match models.is_empty() {
+        true => "none (set GEMINI_API_KEY, OPENAI_API_KEY or ANTHROPIC_API_KEY)".to_owned(),
+        false => list(&models),
+    };
     let text = format!(
-        "for models: {}; other secrets, never passed on: {}",
-        list(&models),
+        "for models: {models}; other secrets, never passed on: {}",
         list(&others)
     );
     finding(Sign::Fine, "keys", text)

@@ -3,13 +3,14 @@
 
 use super::printed;
 use crate::base::quote::{counted, shell_word};
-use crate::cli::args::{InitArgs, ReportFormat};
+use crate::cli::args::{InitArgs, TextOrJson};
 use crate::cli::exit;
 use crate::cli::out;
 use crate::cli::refusal::Refusal;
 use crate::cli::schemas::SchemaKind;
 use crate::cli::shipped;
-use crate::journal::{JournalError, place, store};
+use crate::journal::{JournalError, no_follow, run_dirs};
+use crate::tools::SHELL;
 use crate::workspace::{patch, toolchains};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -107,12 +108,16 @@ fn plain(path: &Path) -> Option<String> {
 }
 
 /// Runs the command.
+///
+/// # Errors
+/// [`Refusal::Environment`] if the directory is missing or empty, a file would be written through a link, or the
+/// repository cannot be used; [`Refusal::Output`] if a file or stdout cannot be written.
 pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
     let dir = &args.dir;
     // For people, each line is printed as it happens; JSON is one document at the end.
     let print_line = |line: String| match args.format {
-        ReportFormat::Text => printed(&line).map(|_| ()),
-        ReportFormat::Json => Ok(()),
+        TextOrJson::Text => printed(&line).map(|_| ()),
+        TextOrJson::Json => Ok(()),
     };
     if !dir.is_dir() {
         return Err(Refusal::Environment(format!("{} is not a directory", dir.display())));
@@ -154,6 +159,15 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
                 _ => " and the recipe, which names one of them for its tests",
             }
         ));
+    }
+    if let [first, others @ ..] = projects.as_slice() {
+        for other in others {
+            let test = shell_word(&test_of(other, dir));
+            out::stderr(&format!(
+                "overnight: {name} runs the tests of {} only; for those of {}: --param command={test}",
+                first.kind.title, other.kind.title
+            ));
+        }
     }
     if let Some(first) = projects.first().filter(|first| first.kind.name == "node")
         && let Some(why) = no_test(&dir.join(first.first()))
@@ -198,6 +212,13 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
              .gitlab-ci.yml, and name in {GITLAB} the project and revision that have overnight"
         ));
     }
+    if above.is_none() && !is_gitlab(dir) {
+        out::stderr(
+            "overnight: the workflow takes recipe and policy from the default branch: commit and push them; and it needs the \
+             repository variable OVERNIGHT_SOURCE, the address that `cargo install --git` gets overnight from, and the secret \
+             GEMINI_API_KEY",
+        );
+    }
     // The workspace of the command is that of the files.
     let place = match dir.as_os_str() == "." {
         true => String::new(),
@@ -211,7 +232,7 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
     let next =
         format!("overnight{place} run {name} --policy ci/overnight-policy.yaml --model gemini/gemini-2.5-pro{isolate}");
     print_line(format!("next: {next}\n"))?;
-    if args.format == ReportFormat::Json {
+    if args.format == TextOrJson::Json {
         let toolchains: Vec<&str> = projects.iter().map(|project| project.kind.name).collect();
         printed(&format!(
             "{}\n",
@@ -299,10 +320,10 @@ fn is_empty(dir: &Path) -> bool {
 
 /// Writes a new file without following links in its path.
 fn write(root: &Path, path: &Path, text: &str) -> Result<(), Refusal> {
-    store::refuse_link(root, path)?;
+    run_dirs::refuse_link(root, path)?;
     let parent = path.parent().unwrap_or(root);
-    place::make_dirs(root, parent)
-        .and_then(|()| place::write_new(path, text.as_bytes()))
+    no_follow::make_dirs(root, parent)
+        .and_then(|()| no_follow::write_new(path, text.as_bytes()))
         .map_err(JournalError::write(path))?;
     Ok(())
 }
@@ -468,7 +489,7 @@ fn policy(projects: &[Project]) -> String {
          extends: [{}]\n\
          rules:\n\
          \x20 - id: push\n\
-         \x20   deny: run_shell_command\n\
+         \x20   deny: {SHELL}\n\
          \x20   commands: [git push]\n\
          \x20   because: the run leaves a patch; what becomes of it is decided elsewhere\n\
          sandbox: {{ level: auto, network: none{toolchains} }}\n",
@@ -480,29 +501,34 @@ fn policy(projects: &[Project]) -> String {
 const NEUTRAL: &str = "# A start for a repository without a known toolchain: write your own prompt and checks.
 version: 1
 name: small-fix
-description: Mend one mistake in the documentation.
+description: Fix one mistake in the documentation.
 policy: overnight-policy.yaml
 expect: change
 budget: { turns: 20, cost: 1.00, wall: 10m }
 steps:
   - id: fix
     prompt: |
-      Find one spelling mistake or one broken reference in the documentation of this repository, and mend it.
+      Find one spelling mistake or one broken reference in the documentation of this repository, and fix it.
       Change nothing else.
     checks:
       - { name: small, changed: { max_files: 3, max_lines: 20 } }
       # - { name: tests, run: ./run-tests, timeout: 10m }
 ";
 
+/// The command of a project's tests, for the directory that `init` writes to.
+fn test_of(project: &Project, dir: &Path) -> String {
+    let place = project.first();
+    let test = test_command(project.kind, &dir.join(place));
+    match place {
+        "" => test,
+        place => format!("cd {place} && {test}"),
+    }
+}
+
 /// The recipe `builtin:fix-tests` with the command and the policy of this repository. Its checks are those that ship, so
 /// that there is one list of what an agent must not change; tests in Rust's sources are counted, too.
 fn recipe(first: &Project, projects: &[Project], dir: &Path) -> String {
-    let place = first.first();
-    let test = test_command(first.kind, &dir.join(place));
-    let test = match place {
-        "" => test,
-        place => format!("cd {place} && {test}"),
-    };
+    let test = test_of(first, dir);
     let modules = kept(projects, dir);
     let isolate = match modules.is_empty() {
         true => String::new(),
@@ -628,6 +654,13 @@ fn workflow(projects: &[Project], dir: &Path, recipe: &str, branch: &str) -> Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::toolchain;
+
+    #[test]
+    fn every_toolchain_has_its_tests_and_its_setup() {
+        let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+        assert_eq!(kinds, toolchain::NAMES);
+    }
 
     #[test]
     fn the_host_of_a_remote_is_neither_its_path_nor_its_user() {

@@ -17,8 +17,8 @@ pub mod session;
 pub mod tools;
 
 use super::args::{
-    Command, LineFormat, ListFormat, ManArgs, PolicyCommand, ProblemFormat, RecipeCommand, ReportFormat, RunsCommand,
-    StdoutFormat, ToolsCommand,
+    Command, LineFormat, ManArgs, PolicyCommand, ProblemFormat, RecipeCommand, RunsCommand, StdoutFormat, TextOrJson,
+    ToolsCommand,
 };
 use super::refusal::Refusal;
 use super::{environment, exit, github, kept_out, manual, out, outputs, variables};
@@ -91,43 +91,53 @@ fn unstarted_batch(refusal: &Refusal) -> Value {
     serde_json::to_value(result).unwrap_or_default()
 }
 
-/// `None` without `--format json`, and for `run` and `resume`, which print a result.
+/// `None` without `--format json`, and for `run` and `resume`, which print a result. A command that gets such a flag has its
+/// line here.
 fn object_of(command: &Command) -> Option<RefusalObject> {
     let (is_json, object): (bool, RefusalObject) = match command {
-        Command::Batch(args) => (args.format == ListFormat::Json, unstarted_batch),
-        Command::Merge(args) => (args.format == ListFormat::Json, unstarted_batch),
-        Command::Compare(args) => (args.format == ListFormat::Json, Refusal::object),
+        Command::Batch(args) => (args.format == TextOrJson::Json, unstarted_batch),
+        Command::Merge(args) => (args.format == TextOrJson::Json, unstarted_batch),
+        Command::Compare(args) => (args.format == TextOrJson::Json, Refusal::object),
         Command::Deliver(args) => (args.format == LineFormat::Json, Refusal::object),
         Command::Policy(PolicyCommand::Check { format, .. } | PolicyCommand::Test { format, .. }) => {
             (*format == ProblemFormat::Json, Refusal::object)
         }
-        Command::Policy(PolicyCommand::Explain(args)) => (
-            args.format == ReportFormat::Json || args.calls.is_some(),
-            Refusal::object,
-        ),
-        Command::Policy(PolicyCommand::Import { format, .. }) => (*format == ReportFormat::Json, Refusal::object),
+        Command::Policy(PolicyCommand::Explain(args)) => {
+            (args.format == TextOrJson::Json || args.calls.is_some(), Refusal::object)
+        }
+        Command::Policy(PolicyCommand::Import { format, .. } | PolicyCommand::Suggest { format, .. }) => {
+            (*format == TextOrJson::Json, Refusal::object)
+        }
         Command::Recipe(RecipeCommand::Check { format, .. }) => (*format == ProblemFormat::Json, Refusal::object),
         Command::Recipe(RecipeCommand::Show { json, format, .. }) => {
-            (*json || *format == ReportFormat::Json, Refusal::object)
+            (*json || *format == TextOrJson::Json, Refusal::object)
         }
-        Command::Recipe(RecipeCommand::List { format, .. } | RecipeCommand::Test { format, .. }) => {
-            (*format == ReportFormat::Json, Refusal::object)
-        }
+        Command::Recipe(
+            RecipeCommand::List { format, .. } | RecipeCommand::New { format, .. } | RecipeCommand::Test { format, .. },
+        ) => (*format == TextOrJson::Json, Refusal::object),
         Command::Tools(ToolsCommand::List { format, .. }) => (*format != StdoutFormat::Text, Refusal::object),
         Command::Tools(ToolsCommand::Call(args)) => (args.format != StdoutFormat::Text, Refusal::object),
         Command::Runs(args) => {
             let format = match &args.command {
-                None => ReportFormat::Text,
+                None => TextOrJson::Text,
                 Some(
                     RunsCommand::List { format }
                     | RunsCommand::Verify { format, .. }
                     | RunsCommand::Prune { format, .. },
                 ) => *format,
             };
-            (format == ReportFormat::Json, Refusal::object)
+            (format == TextOrJson::Json, Refusal::object)
         }
-        Command::Doctor(args) => (args.format == ReportFormat::Json, Refusal::object),
-        _ => (false, Refusal::object),
+        Command::Doctor(args) => (args.format == TextOrJson::Json, Refusal::object),
+        Command::Init(args) => (args.format == TextOrJson::Json, Refusal::object),
+        Command::Run(_)
+        | Command::Resume(_)
+        | Command::Report(_)
+        | Command::Recipe(RecipeCommand::Doc { .. })
+        | Command::Completions { .. }
+        | Command::Man(_)
+        | Command::Schema(_)
+        | Command::McpProbe { .. } => (false, Refusal::object),
     };
     is_json.then_some(object)
 }
@@ -240,4 +250,71 @@ fn man(args: &ManArgs) -> Result<u8, Refusal> {
             .ok_or_else(|| Refusal::Usage(format!("there is no command `{asked}`; `overnight --help` lists them")))?,
     };
     whole(&String::from_utf8_lossy(&wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::Cli;
+    use clap::Parser;
+
+    /// The commands with `--format json`.
+    fn with_json(command: &clap::Command, path: &str, found: &mut Vec<String>) {
+        let format = command.get_arguments().find(|arg| arg.get_id().as_str() == "format");
+        let values = format.map(clap::Arg::get_possible_values).unwrap_or_default();
+        if values.iter().any(|value| value.get_name() == "json") {
+            found.push(path.trim_start().to_owned());
+        }
+        for one in command.get_subcommands() {
+            with_json(one, &format!("{path} {}", one.get_name()), found);
+        }
+    }
+
+    #[test]
+    fn every_command_with_json_prints_an_object_when_it_is_refused() {
+        let lines = [
+            "run -p x",
+            "resume x",
+            "batch x",
+            "merge x --out y",
+            "compare x y",
+            "deliver x --to branch",
+            "policy check x",
+            "policy test x --cases y",
+            "policy explain x",
+            "policy import x",
+            "policy suggest x",
+            "recipe check x",
+            "recipe show x",
+            "recipe list",
+            "recipe new x",
+            "recipe test",
+            "init",
+            "tools list",
+            "tools call x --args {}",
+            "runs list",
+            "runs verify",
+            "runs prune --keep 1",
+            "doctor",
+        ];
+        let mut found = Vec::new();
+        with_json(&<Cli as clap::CommandFactory>::command(), "", &mut found);
+        assert_eq!(found.len(), lines.len(), "{found:?}");
+        for path in &found {
+            let line = lines
+                .iter()
+                .find(|line| format!("{line} ").starts_with(&format!("{path} ")));
+            let line = line.unwrap_or_else(|| panic!("no line for {path}"));
+            let object = |more: &[&str]| {
+                let words = ["overnight"]
+                    .into_iter()
+                    .chain(line.split(' '))
+                    .chain(more.iter().copied());
+                object_of(&Cli::try_parse_from(words).unwrap().command)
+            };
+            let prints_result = matches!(path.as_str(), "run" | "resume");
+            assert_eq!(object(&["--format", "json"]).is_some(), !prints_result, "{line}");
+            assert!(object(&[]).is_none(), "{line}");
+        }
+    }
 }

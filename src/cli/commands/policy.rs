@@ -8,7 +8,7 @@ use crate::base::event::{Event, EventKind, RunStarted};
 use crate::base::quote::counted;
 use crate::base::ruling::{PolicyInput, Ruling};
 use crate::batch::rows;
-use crate::cli::args::{ExplainArgs, ImportMode, PolicyCommand, ProblemFormat, ReportFormat};
+use crate::cli::args::{ExplainArgs, ImportMode, PolicyCommand, ProblemFormat, TextOrJson};
 use crate::cli::policy_sources::{self, Policies};
 use crate::cli::problems::{self, Checked};
 use crate::cli::refusal::Refusal;
@@ -16,11 +16,11 @@ use crate::cli::schemas::SchemaKind;
 use crate::cli::{bootstrap, exit, inputs, out, privileged_event, settings};
 use crate::diag::{self, Diagnostic, SourceFiles};
 use crate::engine::state::RunState;
-use crate::journal::{self, store};
+use crate::journal::{self, run_dirs};
 use crate::policy::import as policy_import;
-use crate::policy::{self, KnownTools, PolicySet, Uses, calls, cases, explain, lint, suggest, words};
+use crate::policy::{self, KnownTools, PolicySet, Uses, cases, describe, explain, lexical_access, lint, suggest};
 use crate::report::summary::RunSummary;
-use crate::tools::Registry;
+use crate::tools::{Registry, SHELL};
 use crate::workspace::Workspace;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +28,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Runs the command.
+///
+/// # Errors
+/// [`Refusal::Usage`] for a wrong command line; [`Refusal::Invalid`] if a policy or a file of cases is missing or
+/// wrong; [`Refusal::Environment`] if a file or a run cannot be read; [`Refusal::Output`] if stdout cannot be written.
 pub async fn policy(command: PolicyCommand) -> Result<u8, Refusal> {
     match command {
         PolicyCommand::Check { files, format } => check(&files, format).await,
@@ -39,7 +43,11 @@ pub async fn policy(command: PolicyCommand) -> Result<u8, Refusal> {
         } => test(&file, &cases, format, &workspace).await,
         PolicyCommand::Explain(args) => explain(&args).await,
         PolicyCommand::Import { file, mode, format } => import(&file, mode, format),
-        PolicyCommand::Suggest { runs, workspace } => suggested(&runs, &workspace),
+        PolicyCommand::Suggest {
+            runs,
+            format,
+            workspace,
+        } => suggested(&runs, format, &workspace),
     }
 }
 
@@ -67,7 +75,7 @@ async fn check(names: &[String], format: ProblemFormat) -> Result<u8, Refusal> {
                 } else {
                     problems.extend(lint::lint(&set));
                     let notes: String = lint::notes(&set).iter().map(|note| format!("{note}\n")).collect();
-                    let allowed = words::describe(&set);
+                    let allowed = describe::describe(&set);
                     one.text = format!("{name}: valid, {}\n{allowed}{notes}", warned(&problems));
                 }
                 one.problems = problems;
@@ -91,6 +99,12 @@ async fn test(name: &str, cases_file: &Path, format: ProblemFormat, workspace: &
     let mut files = SourceFiles::default();
     let (cases_name, text) = inputs::named_text("--cases", cases_file)?;
     let file = files.add(cases_name.clone(), text);
+    if let Some(kind) = diag::FileKind::of(&files, file) {
+        let message = format!("this is {}, not a table of cases", kind.what());
+        let problem = Diagnostic::error("wrong-kind", files.whole(file).point(), message)
+            .help("write `version: 1` and `cases: [{ command: ls, expect: allow }]`; the policy comes first: `overnight policy test POLICY --cases FILE`");
+        return Err(Refusal::of_problems(&[problem], &files));
+    }
     let table = cases::parse(&files, file).map_err(|problems| Refusal::of_problems(&problems, &files))?;
     let report = cases::run(&table, |case| {
         judge.rule(&case.tool, &case.args).map(|judged| judged.ruling)
@@ -129,7 +143,7 @@ async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
         return judge.differences(run, &args.workspace);
     }
     let (tool, arguments) = match (&args.command, &args.tool, &args.args) {
-        (Some(command), _, _) => ("run_shell_command".to_owned(), json!({ "command": command })),
+        (Some(command), _, _) => (SHELL.to_owned(), json!({ "command": command })),
         (None, Some(tool), Some(text)) => (tool.clone(), inputs::json(text, "--args")?),
         _ => {
             return Err(Refusal::Usage(
@@ -138,7 +152,7 @@ async fn explain(args: &ExplainArgs) -> Result<u8, Refusal> {
         }
     };
     match judge.rule(&tool, &arguments) {
-        Ok(judged) if args.format == ReportFormat::Json => {
+        Ok(judged) if args.format == TextOrJson::Json => {
             printed(&format!("{}\n", explain::json_object(&judged.title, &judged.ruling)))
         }
         Ok(judged) => printed(&explain::render(&judged.title, &judged.ruling)),
@@ -196,7 +210,7 @@ impl Judge {
 
     /// Rules on a call of a tool that is not built in.
     fn rule_by_name(&self, tool: &str, args: &Value) -> Result<Judged, String> {
-        let (name, kind, origin, access) = calls::by_name(tool, args);
+        let (name, kind, origin, access) = lexical_access::by_name(tool, args);
         if origin == ToolOrigin::Discovered {
             return Err(self.tools.unknown(tool).to_string());
         }
@@ -236,7 +250,7 @@ impl Judge {
 
     /// Lists every recorded ruling of a run that this policy would change.
     fn differences(&self, run: &str, workspace: &Path) -> Result<u8, Refusal> {
-        let events = journal::read(&store::locate(run, workspace)?)?.events;
+        let events = journal::read(&run_dirs::locate(run, workspace)?)?.events;
         let uses = std::cell::RefCell::new(Uses::default());
         let ruled = recorded(&events).map(|call| {
             let now = {
@@ -301,7 +315,7 @@ fn recorded(events: &[Event]) -> impl Iterator<Item = Recorded> {
 }
 
 /// Prints a policy of another program in the format of this one, and what differs.
-fn import(name: &str, mode: ImportMode, format: ReportFormat) -> Result<u8, Refusal> {
+fn import(name: &str, mode: ImportMode, format: TextOrJson) -> Result<u8, Refusal> {
     let text = match name {
         "-" => inputs::stdin()?,
         name if Path::new(name).is_file() => inputs::text(Path::new(name))?,
@@ -326,7 +340,7 @@ fn import(name: &str, mode: ImportMode, format: ReportFormat) -> Result<u8, Refu
     let imported =
         policy_import::gemini(&files, file, mode).map_err(|problems| Refusal::of_problems(&problems, &files))?;
     let policy = SchemaKind::Policy.headed(&imported.policy);
-    if format == ReportFormat::Json {
+    if format == TextOrJson::Json {
         let report = policy_import::report_json(&files, &imported.report);
         return printed(&format!("{}\n", json!({ "policy": policy, "report": report })));
     }
@@ -340,7 +354,7 @@ fn run_dirs(names: &[String], workspace: &Path) -> Result<Vec<PathBuf>, Refusal>
     for name in names {
         let rows_path = Path::new(name).join(rows::FILE);
         if !rows_path.is_file() {
-            dirs.push(store::locate(name, workspace)?);
+            dirs.push(run_dirs::locate(name, workspace)?);
             continue;
         }
         // Runs of the last attempt of each job; a job whose target could not be read has none.
@@ -350,7 +364,7 @@ fn run_dirs(names: &[String], workspace: &Path) -> Result<Vec<PathBuf>, Refusal>
         })?;
         for run in of_batch.into_values().flatten() {
             let run = Path::new(name).join(run);
-            dirs.push(store::locate(&run.to_string_lossy(), workspace)?);
+            dirs.push(run_dirs::locate(&run.to_string_lossy(), workspace)?);
         }
     }
     Ok(dirs)
@@ -397,7 +411,7 @@ fn recorded_run(events: &[Event], tools: &Registry) -> suggest::RunToCover {
     run
 }
 
-fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
+fn suggested(runs: &[String], format: TextOrJson, workspace: &Path) -> Result<u8, Refusal> {
     let tools = bootstrap::registry(true)?;
     let (mut seen, mut policies) = (Vec::new(), BTreeSet::new());
     for dir in run_dirs(runs, workspace)? {
@@ -411,5 +425,9 @@ fn suggested(runs: &[String], workspace: &Path) -> Result<u8, Refusal> {
     }
     let tree = bootstrap::workspace(workspace, &[], None)?;
     let rules = tree.with_fs_view(|fs_view| suggest::suggest(&seen, fs_view));
-    printed(&format!("{}{rules}", suggest::header(&policies)))
+    let policy = format!("{}{rules}", suggest::header(&policies));
+    match format {
+        TextOrJson::Text => printed(&policy),
+        TextOrJson::Json => printed(&format!("{}\n", json!({ "policy": policy, "policies": policies }))),
+    }
 }

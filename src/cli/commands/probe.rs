@@ -21,6 +21,10 @@ use tokio_util::sync::CancellationToken;
 const TIME: Duration = Duration::from_secs(25);
 
 /// Runs the command. Returns exit code 0 if the connection worked, whatever the tools returned.
+///
+/// # Errors
+/// [`Refusal::Environment`] if the server cannot be reached, there is no temporary directory, or a tool fails in a way
+/// that no further call can work.
 pub async fn probe(url: String) -> Result<u8, Refusal> {
     let wanted: Value = environment::variable("MCP_CONFORMANCE_CONTEXT")
         .and_then(|text| serde_json::from_str(&text).ok())

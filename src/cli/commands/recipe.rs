@@ -2,7 +2,7 @@
 
 use super::{printed, run, sample};
 use crate::base::quote::counted;
-use crate::cli::args::{RecipeCommand, ReportFormat, RunArgs, RunFlags, StdoutFormat};
+use crate::cli::args::{RecipeCommand, RunArgs, RunFlags, StdoutFormat, TextOrJson};
 use crate::cli::environment;
 use crate::cli::origin::{RecipeOrigin, Trust};
 use crate::cli::policy_sources;
@@ -21,6 +21,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Runs the command.
+///
+/// # Errors
+/// [`Refusal::Usage`] for a wrong parameter; [`Refusal::Invalid`] if a recipe or a file that it names is missing or
+/// wrong; [`Refusal::Environment`] if a directory or file cannot be read; [`Refusal::Output`] if stdout or a new recipe
+/// cannot be written.
 pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refusal> {
     match command {
         RecipeCommand::Check {
@@ -54,7 +59,7 @@ pub async fn recipe(command: RecipeCommand, started: Instant) -> Result<u8, Refu
                 out::stderr(&warning);
             }
             let beside = super::run::beside_shown(&read.beside);
-            match json || format == ReportFormat::Json {
+            match json || format == TextOrJson::Json {
                 true => printed(&format!("{:#}\n", show::json(&plan))),
                 false => printed(&format!("{}{beside}", show::text(&plan))),
             }
@@ -223,7 +228,7 @@ fn listed(name: String, source: String, has_sample: bool, text: String) -> Optio
 }
 
 /// Lists the built-in recipes, then those of a directory; only the latter if `dir` is given.
-fn list(dir: Option<&Path>, format: ReportFormat) -> Result<u8, Refusal> {
+fn list(dir: Option<&Path>, format: TextOrJson) -> Result<u8, Refusal> {
     let mut all = Vec::new();
     if dir.is_none() {
         for name in shipped::names() {
@@ -248,7 +253,7 @@ fn list(dir: Option<&Path>, format: ReportFormat) -> Result<u8, Refusal> {
             ));
         }
     }
-    if format == ReportFormat::Json {
+    if format == TextOrJson::Json {
         let one = |one: &ListedRecipe| {
             let recipe = one.recipe.as_ref();
             let parameter = |parameter: &recipe::model::Parameter| {
@@ -286,7 +291,7 @@ fn list(dir: Option<&Path>, format: ReportFormat) -> Result<u8, Refusal> {
 }
 
 /// Writes a new recipe from a template, together with the files that it names or its commands get. Overwrites nothing.
-async fn new(file: &Path, from: &str, format: ReportFormat) -> Result<u8, Refusal> {
+async fn new(file: &Path, from: &str, format: TextOrJson) -> Result<u8, Refusal> {
     let here = Path::new(".");
     let (origin, original) = RecipeOrigin::open(Path::new(from), here).await?;
     let mut files = SourceFiles::default();
@@ -339,14 +344,14 @@ async fn new(file: &Path, from: &str, format: ReportFormat) -> Result<u8, Refusa
             std::fs::set_permissions(path, mode)
                 .map_err(|error| Refusal::Output(format!("{}: {error}", path.display())))?;
         }
-        if format == ReportFormat::Text {
+        if format == TextOrJson::Text {
             printed(&format!("{}\n", path.display()))?;
         }
     }
     let written: Vec<_> = wanted.iter().map(|(path, ..)| path.display().to_string()).collect();
     match format {
-        ReportFormat::Text => Ok(exit::PASSED),
-        ReportFormat::Json => printed(&format!("{}\n", json!({ "files": written }))),
+        TextOrJson::Text => Ok(exit::PASSED),
+        TextOrJson::Json => printed(&format!("{}\n", json!({ "files": written }))),
     }
 }
 
@@ -381,7 +386,7 @@ async fn doc(path: &Path) -> Result<u8, Refusal> {
 }
 
 /// Runs the samples of these recipes, or of all recipes that have one.
-async fn test(files: Vec<PathBuf>, format: ReportFormat, started: Instant) -> Result<u8, Refusal> {
+async fn test(files: Vec<PathBuf>, format: TextOrJson, started: Instant) -> Result<u8, Refusal> {
     let named = !files.is_empty();
     let usual = Path::new("recipes");
     let files = match (named, usual.is_dir()) {
@@ -424,15 +429,15 @@ async fn test(files: Vec<PathBuf>, format: ReportFormat, started: Instant) -> Re
             }
         };
         match format {
-            ReportFormat::Text => printed(&format!("{}: {verdict}\n", recipe.display())).map(drop)?,
-            ReportFormat::Json => {
+            TextOrJson::Text => printed(&format!("{}: {verdict}\n", recipe.display())).map(drop)?,
+            TextOrJson::Json => {
                 all.push(json!({ "recipe": recipe, "passed": verdict == "passed", "verdict": verdict }))
             }
         }
     }
     match format {
-        ReportFormat::Text => printed(&format!("{}, {failed} failed\n", counted(ran, "sample")))?,
-        ReportFormat::Json => printed(&format!("{}\n", json!({ "samples": all, "failed": failed })))?,
+        TextOrJson::Text => printed(&format!("{}, {failed} failed\n", counted(ran, "sample")))?,
+        TextOrJson::Json => printed(&format!("{}\n", json!({ "samples": all, "failed": failed })))?,
     };
     Ok(if failed == 0 && ran > 0 {
         exit::PASSED

@@ -5,28 +5,33 @@ use crate::cli::args::ReportArgs;
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, github, out, variables};
-use crate::journal::store::RefusedRun;
-use crate::journal::{self, JournalError, store};
+use crate::journal::run_dirs::RefusedRun;
+use crate::journal::{self, JournalError, run_dirs};
 use crate::report::export::{self, Beside, ReportFile};
 use crate::report::findings;
 use crate::report::markdown;
-use crate::report::result::{self, Ending};
+use crate::report::result::{self, OutputFacts};
 use crate::report::summary::RunSummary;
 use std::path::Path;
 
 /// Writes one output to stdout, or all files to the run directory.
+///
+/// # Errors
+/// [`Refusal::Environment`] if there is no such run, its journal cannot be read, or `--github` is given outside of a
+/// step of GitHub Actions; [`Refusal::Usage`] for a wrong value of `OVERNIGHT_GITHUB`; [`Refusal::Output`] if stdout or
+/// a file of the step cannot be written.
 pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
     let run = match &args.run {
         Some(run) => run.clone(),
-        None => store::newest(&args.workspace)?,
+        None => run_dirs::newest(&args.workspace)?,
     };
-    let located = store::locate(&run, &args.workspace);
+    let located = run_dirs::locate(&run, &args.workspace);
     let step = match variables::github(args.github)? {
         true => Some(github::files()?),
         false => None,
     };
     if let Err(JournalError::NeverBegan { dir, .. }) = &located
-        && let Some(refused) = store::refused(Path::new(dir))
+        && let Some(refused) = run_dirs::refused(Path::new(dir))
     {
         return of_refused(Path::new(dir), &refused, args.format, step.is_some());
     }
@@ -56,7 +61,7 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
     let events = &journal.events;
     let sum = RunSummary::fold(events);
     let patch = outputs::patch_bytes(&dir, &sum)?;
-    let ending = Ending {
+    let ending = OutputFacts {
         exit_code: i32::from(exit::code(&sum.outcome)),
         artefacts: outputs::existing(&dir),
         digests: outputs::digests(&dir)?,

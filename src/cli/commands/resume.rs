@@ -18,8 +18,8 @@ use crate::cli::{bootstrap, github, kept_out, limits, out, signals, variables, v
 use crate::diag::SourceFiles;
 use crate::engine::deps::Interrupt;
 use crate::engine::state::RunState;
-use crate::journal::place::settled;
-use crate::journal::{self, artefacts, store};
+use crate::journal::no_follow::settled;
+use crate::journal::{self, artefacts, run_dirs};
 use crate::recipe::Plan;
 use crate::recipe::plan::{PlanStep, StepWork, ToolPlan};
 use crate::workspace::isolate;
@@ -41,7 +41,7 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
         Err(refusal) => return session::refused(&refusal, None, "resume", &shared),
     };
     let here = shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
-    let name = args.run.clone().map_or_else(|| store::newest(&here), Ok);
+    let name = args.run.clone().map_or_else(|| run_dirs::newest(&here), Ok);
     let tree = name.as_ref().ok().and_then(|name| recall(&mut args, name, &here));
     let tree = tree.or_else(|| shared.workspace.clone());
     let tree = tree.unwrap_or_else(|| PathBuf::from("."));
@@ -66,13 +66,13 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
 /// Adds the outputs that flags of earlier sessions on this machine named, so that these files show the whole run, and
 /// gives the tree that the run began in, if no other tree is named. `None`, too, if the journal cannot be read.
 fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<PathBuf> {
-    let dir = store::locate(name, here).ok()?;
+    let dir = run_dirs::locate(name, here).ok()?;
     let journal = journal::read(&dir).ok()?;
     let ended = journal.events.last().is_some_and(|last| match &last.kind {
         EventKind::RunFinished { outcome, .. } => outcome.verdict.is_final(&outcome.reason),
         _ => false,
     });
-    let head = journal.run().and_then(journal::state::head).filter(|_| !ended);
+    let head = journal.run().and_then(journal::state_dir::head).filter(|_| !ended);
     if let Some(head) = head {
         for (output, path) in args.shared.copies_mut() {
             let name = output.as_str();
@@ -124,7 +124,7 @@ async fn attempt(
     (name, here): (&str, &Path),
     (started, interrupt): (Instant, &Arc<Interrupt>),
 ) -> Result<u8, Refusal> {
-    let dir = settled(&store::locate(name, here)?);
+    let dir = settled(&run_dirs::locate(name, here)?);
     let journal = journal::read_strictly(&dir)?;
     let events = &journal.events;
     let state = RunState::fold(events);
@@ -159,7 +159,7 @@ async fn attempt(
         github::files()?;
     }
     let known = journal.is_ours();
-    let vouched = journal.keyed || journal.run().is_some_and(journal::state::began);
+    let vouched = journal.keyed || journal.run().is_some_and(journal::state_dir::began);
     if args.run.is_none() && !vouched {
         return Err(Refusal::Environment(format!(
             "the newest run here, {}, was not written by this machine: look at it first, and name it to resume it",
@@ -228,7 +228,7 @@ impl Tree {
         }
         if first.isolated_from.is_some() {
             // A journal from elsewhere names no worktree of this machine.
-            let own = journal::state::began(&first.run);
+            let own = journal::state_dir::began(&first.run);
             let left = match own {
                 true => isolate::take_over(&path, &first.run),
                 false => Ok(None),
@@ -242,7 +242,7 @@ impl Tree {
             let is_left = left.is_some();
             let made = match left {
                 Some(left) => left,
-                None => isolate::make(&path, store::may_go_on, &interrupt.token)
+                None => isolate::make(&path, run_dirs::may_go_on, &interrupt.token)
                     .await
                     .map_err(Refusal::Environment)?,
             };
@@ -252,7 +252,7 @@ impl Tree {
                 is_left,
             });
         }
-        let held = store::hold_workspace(&path).map_err(|_| {
+        let held = run_dirs::hold_workspace(&path).map_err(|_| {
             Refusal::Environment(format!(
                 "another run is using the workspace {}: wait until it has ended",
                 path.display()
@@ -289,7 +289,7 @@ async fn go_on(
     plan.budget = plan.budget.overridden_by(&flags).lowered_by(&policies.limits());
     plan.model_settings = plan.model_settings.overridden(settings::flags_settings(&args.shared));
     plan.model = Some(args.shared.model.clone().unwrap_or_else(|| first.model.clone()));
-    let out_dir = journal::state::outputs_of(dir).unwrap_or_else(|| dir.to_owned());
+    let out_dir = journal::state_dir::outputs_of(dir).unwrap_or_else(|| dir.to_owned());
     let hidden = std::slice::from_ref(&out_dir);
     let workspace = bootstrap::workspace(tree.path(), hidden, Some(&plan))?;
     let search = bootstrap::search(plan.model.as_deref(), args.shared.base_url.as_deref(), tree.path());
@@ -335,7 +335,7 @@ async fn go_on(
     };
     let origin = isolated.as_ref().map(|standing| standing.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
-    let provider = bootstrap::provider(&plan, &args.shared, tree.path())?;
+    let provider = session::provider(&plan, &args.shared, tree.path(), interrupt).await?;
     out::stderr(&limits::line(&plan, &bootstrap::pricing()?));
     environment::add_secrets(secrets::sent(&plan, &Secrets::of(environment::variables())));
     let elsewhere = match tree {
@@ -344,7 +344,7 @@ async fn go_on(
     };
     tree::restore_tree((&first.run, dir), (events, state), &plan, &workspace, elsewhere).await?;
     if let Tree::Isolated { made, .. } = tree {
-        let journals = journal::state::journals_of(&first.run, dir);
+        let journals = journal::state_dir::journals_of(&first.run, dir);
         made.record(&first.run, &journals).map_err(Refusal::Environment)?;
     }
     let mut more = vec![EventKind::Resumed {

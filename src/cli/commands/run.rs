@@ -14,9 +14,10 @@ use crate::cli::secrets::{self, Secrets};
 use crate::cli::settings::{self, Settings};
 use crate::cli::{bootstrap, exit, github, limits, out, search, shipped, signals, variables};
 use crate::engine::deps::Interrupt;
-use crate::journal::place::{self, settled};
-use crate::journal::{JournalError, artefacts, format, state, store};
-use crate::policy::words;
+use crate::journal::no_follow::{self, settled};
+use crate::journal::{JournalError, artefacts, format, run_dirs, state_dir};
+use crate::policy::describe;
+use crate::provider::open::check_name;
 use crate::recipe::{Plan, show};
 use crate::report::export::ReportFile;
 use crate::tools::Registry;
@@ -54,6 +55,10 @@ async fn run_sample(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>)
 }
 
 /// Like `--sample`, but returns a refusal to the caller instead of printing it.
+///
+/// # Errors
+/// As for [`sample::prepare`]; [`Refusal::Interrupted`] if a signal came first. How the run itself ends is its exit
+/// code.
 pub async fn of_sample(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) -> Result<u8, Refusal> {
     let prepared = interrupt.token.run_until_cancelled(sample::prepare(args)).await;
     let (args, _copy) = prepared.unwrap_or_else(|| Err(session::cancelled(interrupt, Duration::ZERO)))?;
@@ -101,7 +106,7 @@ async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) ->
         Ok(code) => code,
         Err(refusal) => {
             let dir = place.as_ref().ok().map(Place::dir).or(out.as_deref());
-            let dir = dir.filter(|dir| store::refuse_link(&tree, dir).is_ok());
+            let dir = dir.filter(|dir| run_dirs::refuse_link(&tree, dir).is_ok());
             session::refused(&refusal, dir, &recipe, &shared)
         }
     }
@@ -124,7 +129,7 @@ const BEFORE_A_JOURNAL: [&str; 5] = [".gitignore", "journal.jsonl.new", "git", "
 fn fit_for_run(out: &Path, workspace: &Path) -> Result<(), Refusal> {
     let name = out.display();
     let instead = format!(
-        "name a new or empty directory, for example --out {}, or leave --out away",
+        "name a new or empty directory, for example --out {}, or omit --out",
         shell_word(&out.join("overnight-run").to_string_lossy())
     );
     let place = settled(out);
@@ -135,13 +140,13 @@ fn fit_for_run(out: &Path, workspace: &Path) -> Result<(), Refusal> {
     }
     if let Some(why) = artefacts::unmakeable(&place) {
         return Err(Refusal::Output(format!(
-            "--out {name} cannot be written, because {why}: name a new or empty directory, or leave --out away"
+            "--out {name} cannot be written, because {why}: name a new or empty directory, or omit --out"
         )));
     }
     let Ok(entries) = std::fs::read_dir(out) else {
         return Ok(());
     };
-    if store::is_taken(out) {
+    if run_dirs::is_taken(out) {
         return Ok(());
     }
     let of_a_run = |name: &str| {
@@ -197,8 +202,11 @@ impl Place {
             return Err(Refusal::Environment(format!("the workspace {name} is not a directory")));
         }
         let run = args.run_id.clone();
-        let run = run.unwrap_or_else(|| store::new_run_id(jiff::Timestamp::now()));
-        let dir = args.out.clone().unwrap_or_else(|| store::default_dir(&workspace, &run));
+        let run = run.unwrap_or_else(|| run_dirs::new_run_id(jiff::Timestamp::now()));
+        let dir = args
+            .out
+            .clone()
+            .unwrap_or_else(|| run_dirs::default_dir(&workspace, &run));
         let settled = settled(&dir);
         Ok(Self {
             workspace,
@@ -234,7 +242,13 @@ async fn attempt(
     }
     let args = Arc::new(args);
     let settings = settled_beside(&args, &place.workspace, interrupt).await?;
-    if !args.dry_run && !args.shared.silent {
+    // A run that is refused for want of a model has no limits to tell.
+    let has_model = settings
+        .plan
+        .model
+        .as_deref()
+        .is_some_and(|name| check_name(name).is_ok());
+    if !args.dry_run && !args.shared.silent && (has_model || !settings.plan.asks()) {
         out::stderr(&limits::line(&settings.plan, &bootstrap::pricing()?));
     }
     for warning in &settings.warnings {
@@ -260,11 +274,11 @@ async fn attempt(
             place.workspace.display()
         )));
     }
-    store::refuse_link(&place.workspace, &place.dir)?;
+    run_dirs::refuse_link(&place.workspace, &place.dir)?;
     if args.out.is_none() {
-        store::ignore_runs(&place.workspace)?;
+        run_dirs::ignore_runs(&place.workspace)?;
     }
-    if store::is_taken(&place.dir) {
+    if run_dirs::is_taken(&place.dir) {
         let name = place.dir.display();
         return Err(Refusal::Environment(format!(
             "{name} already contains a run: name another --out, or continue it with `overnight resume {}`",
@@ -274,9 +288,9 @@ async fn attempt(
     let wall = session::wall(&settings.plan);
     signals::limit(interrupt, started + wall);
     if args.isolate {
-        let made = isolate::make(&place.workspace, store::may_go_on, &interrupt.token).await;
+        let made = isolate::make(&place.workspace, run_dirs::may_go_on, &interrupt.token).await;
         let isolated = made.map_err(|why| session::or_interrupted(Refusal::Environment(why), interrupt, wall))?;
-        let journals = state::journals_of(&place.run, &place.settled);
+        let journals = state_dir::journals_of(&place.run, &place.settled);
         isolated.record(&place.run, &journals).map_err(Refusal::Environment)?;
         if let Some(lacks) = isolated.lacks() {
             out::stderr(&lacks);
@@ -301,7 +315,7 @@ async fn attempt(
         session::close_worktree(isolated, &place.run).await;
         return ended;
     }
-    let _held = store::hold_workspace(&place.workspace).map_err(|_| {
+    let _held = run_dirs::hold_workspace(&place.workspace).map_err(|_| {
         Refusal::Environment(format!(
             "another run is using the workspace {}: wait until it has ended, or give this one a tree of its own with --isolate",
             place.workspace.display()
@@ -352,7 +366,7 @@ async fn begin(
     bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let origin = isolated.as_ref().map(|(_, standing)| standing.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
-    let provider = bootstrap::provider(&plan, shared, &place.workspace)?;
+    let provider = session::provider(&plan, shared, &place.workspace, interrupt).await?;
     environment::add_secrets(secrets::sent(&plan, &Secrets::of(environment::variables())));
     let value = serde_json::to_value(&plan).map_err(|error| Refusal::Environment(error.to_string()))?;
     // The comparison excludes the model, so that runs of two models at one task have the same plan digest.
@@ -383,7 +397,7 @@ async fn begin(
         source: Some(source.clone()),
         files: beside.iter().map(RecipeFile::kept).collect(),
     };
-    place::make_dirs(&place.workspace, &place.dir).map_err(JournalError::write(&place.dir))?;
+    no_follow::make_dirs(&place.workspace, &place.dir).map_err(JournalError::write(&place.dir))?;
     let session = RunSession {
         run_dir: place.settled.clone(),
         home: place.settled.clone(),
@@ -492,7 +506,7 @@ fn preview_text(settings: &Settings, tools: &ForeseenTools) -> String {
         });
     }
     text.push_str("\npolicy:\n");
-    for line in words::describe(&settings.policies).lines() {
+    for line in describe::describe(&settings.policies).lines() {
         text.push_str(&format!("  {line}\n"));
     }
     let source = &settings.source;
@@ -527,7 +541,7 @@ fn preview_json(settings: &Settings, tools: &ForeseenTools) -> Value {
         "discovery": plan.tools.discovery.is_some(),
         "policy": {
             "files": policies.texts().iter().map(policy).collect::<Vec<Value>>(),
-            "text": words::describe(policies),
+            "text": describe::describe(policies),
         },
         "trust": { "trusted": source.trusted, "why": source.why, "commit": source.commit },
         "files": settings.beside.iter().map(file).collect::<Vec<Value>>(),

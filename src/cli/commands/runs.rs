@@ -3,17 +3,21 @@
 use super::printed;
 use crate::base::ids::RunId;
 use crate::base::quote::counted;
-use crate::cli::args::{ReportFormat, RunsArgs, RunsCommand};
+use crate::cli::args::{RunsArgs, RunsCommand, TextOrJson};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, out, verify};
-use crate::journal::store;
+use crate::journal::run_dirs;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Runs the command.
+///
+/// # Errors
+/// [`Refusal::Environment`] if the workspace or a named run is missing, or there is no run to verify;
+/// [`Refusal::Output`] if stdout cannot be written. Problems that verifying finds are no errors.
 pub fn runs(args: &RunsArgs) -> Result<u8, Refusal> {
     match &args.command {
-        None => list(&args.workspace, ReportFormat::Text),
+        None => list(&args.workspace, TextOrJson::Text),
         Some(RunsCommand::List { format }) => list(&args.workspace, *format),
         Some(RunsCommand::Verify { runs, format }) => verify_all(runs, &args.workspace, *format),
         Some(RunsCommand::Prune { keep, all, format }) => prune(&args.workspace, (*keep, *all), *format),
@@ -22,17 +26,17 @@ pub fn runs(args: &RunsArgs) -> Result<u8, Refusal> {
 
 /// Prints one line per removed run, and one on stderr per run that was kept although it is not among the newest; or
 /// `{removed, kept: [{run, verdict}]}`.
-fn prune(workspace: &Path, (keep, all): (usize, bool), format: ReportFormat) -> Result<u8, Refusal> {
-    let pruned = store::prune(workspace, keep, all)?;
-    if format == ReportFormat::Json {
+fn prune(workspace: &Path, (keep, all): (usize, bool), format: TextOrJson) -> Result<u8, Refusal> {
+    let pruned = run_dirs::prune(workspace, keep, all)?;
+    if format == TextOrJson::Json {
         let removed: Vec<&str> = pruned.removed.iter().map(RunId::as_str).collect();
-        let one = |run: &store::RunListing| json!({ "run": run.run.as_str(), "verdict": run.progress.as_str() });
+        let one = |run: &run_dirs::RunListing| json!({ "run": run.run.as_str(), "verdict": run.progress.as_str() });
         let kept: Vec<Value> = pruned.kept.iter().map(one).collect();
         return printed(&format!("{}\n", json!({ "removed": removed, "kept": kept })));
     }
     for run in &pruned.kept {
         let why = match run.is_open() && !all {
-            true => "it has not come to its end; --all removes it too",
+            true => "it is unfinished; --all removes it too",
             false => "a process works on it, or its journal cannot be opened",
         };
         out::stderr(&format!("kept: {} ({}): {why}", run.run, run.progress.as_str()));
@@ -41,10 +45,10 @@ fn prune(workspace: &Path, (keep, all): (usize, bool), format: ReportFormat) -> 
 }
 
 /// Prints one line per run, or `[{run, started, verdict, recipe, directory}]`.
-fn list(workspace: &Path, format: ReportFormat) -> Result<u8, Refusal> {
-    let runs = store::list(workspace)?;
-    if format == ReportFormat::Json {
-        let one = |run: &store::RunListing| {
+fn list(workspace: &Path, format: TextOrJson) -> Result<u8, Refusal> {
+    let runs = run_dirs::list(workspace)?;
+    if format == TextOrJson::Json {
+        let one = |run: &run_dirs::RunListing| {
             json!({
                 "run": run.run.as_str(),
                 "started": run.started,
@@ -71,12 +75,20 @@ fn list(workspace: &Path, format: ReportFormat) -> Result<u8, Refusal> {
 }
 
 /// Prints each run with its problems, as text or as `[{directory, valid, events, head, keyed, torn, problems}]`.
-fn verify_all(runs: &[String], workspace: &Path, format: ReportFormat) -> Result<u8, Refusal> {
+fn verify_all(runs: &[String], workspace: &Path, format: TextOrJson) -> Result<u8, Refusal> {
     let dirs = if runs.is_empty() {
-        let begun = store::list(workspace)?.into_iter().filter(|run| run.began);
-        begun.map(|run| run.dir).collect()
+        let begun = run_dirs::list(workspace)?.into_iter().filter(|run| run.began);
+        let begun: Vec<PathBuf> = begun.map(|run| run.dir).collect();
+        if begun.is_empty() {
+            // Nothing that was verified must not look like a success.
+            return Err(Refusal::Environment(format!(
+                "{} has no run to verify: name a run directory, or the directory of its runs with --workspace",
+                workspace.display()
+            )));
+        }
+        begun
     } else {
-        let located = runs.iter().map(|run| store::locate(run, workspace));
+        let located = runs.iter().map(|run| run_dirs::locate(run, workspace));
         located.collect::<Result<Vec<_>, _>>()?
     };
     let mut code = exit::PASSED;
@@ -90,7 +102,7 @@ fn verify_all(runs: &[String], workspace: &Path, format: ReportFormat) -> Result
         if !problems.is_empty() {
             code = exit::FAILED;
         }
-        if format == ReportFormat::Json {
+        if format == TextOrJson::Json {
             all.push(json!({
                 "directory": name,
                 "valid": problems.is_empty(),
@@ -109,7 +121,7 @@ fn verify_all(runs: &[String], workspace: &Path, format: ReportFormat) -> Result
             let torn = if journal.torn { ", the last line is torn" } else { "" };
             let left = match journal.unrecorded {
                 0 => String::new(),
-                more => format!(", {} behind the recorded end left out", counted(more, "event")),
+                more => format!(", {} after the recorded end left out", counted(more, "event")),
             };
             let keyed = if journal.keyed { ", keyed" } else { "" };
             let head = journal.chain.get(..16).unwrap_or_default();
@@ -119,7 +131,7 @@ fn verify_all(runs: &[String], workspace: &Path, format: ReportFormat) -> Result
             ))?;
         }
     }
-    if format == ReportFormat::Json {
+    if format == TextOrJson::Json {
         printed(&format!("{}\n", Value::from(all)))?;
     }
     Ok(code)

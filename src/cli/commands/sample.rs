@@ -22,6 +22,10 @@ pub fn dir(recipe: &Path) -> PathBuf {
 }
 
 /// The arguments of the sample's run, and the temporary copy, which is deleted when dropped.
+///
+/// # Errors
+/// [`Refusal::Usage`] if no recipe is named; [`Refusal::Invalid`] if the recipe is missing or has no sample;
+/// [`Refusal::Environment`] if the copy cannot be made or committed.
 pub async fn prepare(mut args: RunArgs) -> Result<(RunArgs, Temporary), Refusal> {
     let recipe = args
         .recipe
@@ -63,9 +67,9 @@ pub async fn prepare(mut args: RunArgs) -> Result<(RunArgs, Temporary), Refusal>
         args.input = Some(input.to_string_lossy().into_owned());
     }
     if args.out.is_none() {
-        let run = crate::journal::store::new_run_id(jiff::Timestamp::now());
-        crate::journal::store::ignore_runs(Path::new("."))?;
-        args.out = Some(crate::journal::store::default_dir(Path::new(""), &run));
+        let run = crate::journal::run_dirs::new_run_id(jiff::Timestamp::now());
+        crate::journal::run_dirs::ignore_runs(Path::new("."))?;
+        args.out = Some(crate::journal::run_dirs::default_dir(Path::new(""), &run));
         args.run_id = Some(run);
     }
     // For a recipe without a policy of its own.

@@ -9,6 +9,9 @@ use crate::journal::artefacts;
 use clap::ValueEnum;
 
 /// Runs the command.
+///
+/// # Errors
+/// [`Refusal::Output`] if a file or stdout cannot be written.
 pub fn schema(args: &SchemaArgs) -> Result<u8, Refusal> {
     let wanted: Vec<SchemaKind> = match args.kind {
         Some(kind) => vec![kind],

@@ -2,11 +2,11 @@
 
 mod early;
 
-use crate::base::call::{ToolKind, ToolSpec};
+use crate::base::call::{Offered, ToolKind, ToolSpec};
 use crate::base::event::{Event, EventKind, GivenPrompt, RunStarted, SERVER_MISSING, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
 use crate::base::message::Usage;
-use crate::base::outcome::RunOutcome;
+use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::secret::Redactor;
 use crate::cli::args::{RunFlags, StdoutFormat};
 use crate::cli::environment;
@@ -25,8 +25,8 @@ use crate::engine::ledger::Ledger;
 use crate::engine::preconditions::Preconditions;
 use crate::engine::prompt;
 use crate::engine::run as engine;
-use crate::journal::place::settled;
-use crate::journal::{JournalError, artefacts, output_lock, state, store};
+use crate::journal::no_follow::settled;
+use crate::journal::{JournalError, artefacts, output_lock, run_dirs, state_dir};
 use crate::policy::model::SHELL;
 use crate::policy::{PolicySet, WishedLevel};
 use crate::process::{Confinement, unsandboxed};
@@ -93,7 +93,7 @@ static CURRENT: OnceLock<(RunId, PathBuf)> = OnceLock::new();
 /// Where the journal of the current run is, in one sentence for bug reports. `None` when no run has begun.
 pub fn current() -> Option<String> {
     let (run, home) = CURRENT.get()?;
-    let moved = state::moved_run(run.as_str());
+    let moved = state_dir::moved_run(run.as_str());
     let journal = moved.as_ref().unwrap_or(home).join("journal.jsonl");
     Some(format!("the journal is complete up to here: {}", journal.display()))
 }
@@ -101,7 +101,7 @@ pub fn current() -> Option<String> {
 /// Removes the worktree of an isolated run. If the run has no end yet, because it broke off or was not continued, the
 /// worktree may have the only copy of its last changes: it is left to a resume.
 pub async fn close_worktree(made: Isolated, run: &RunId) {
-    match made.is_of(run) && store::is_unfinished(run) {
+    match made.is_of(run) && run_dirs::is_unfinished(run) {
         true => made.leave(),
         false => made.remove().await,
     }
@@ -133,7 +133,31 @@ pub fn or_interrupted(refusal: Refusal, interrupt: &Interrupt, wall: Duration) -
     }
 }
 
+/// [`bootstrap::provider`] on another thread, because it may wait for a script that is a pipe: signals are watched here.
+///
+/// # Errors
+/// As for [`bootstrap::provider`]; a signal or the limit came first.
+pub async fn provider(
+    plan: &Plan,
+    shared: &RunFlags,
+    workspace: &Path,
+    interrupt: &Interrupt,
+) -> Result<Arc<dyn Provider>, Refusal> {
+    let wall = wall(plan);
+    let (plan, shared, workspace) = (plan.clone(), shared.clone(), workspace.to_owned());
+    let opening = tokio::task::spawn_blocking(move || bootstrap::provider(&plan, &shared, &workspace));
+    match interrupt.token.run_until_cancelled(opening).await {
+        Some(Ok(opened)) => opened,
+        Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+        None => Err(cancelled(interrupt, wall)),
+    }
+}
+
 /// Runs a session to its end and writes all outputs. Returns the exit code. `interrupt`: from [`signals::watch`].
+///
+/// # Errors
+/// The refusal of a run that could not begin; [`Refusal::Environment`] if its journal cannot be read for the outputs.
+/// How a run that has begun ends is its exit code.
 pub async fn run(
     session: RunSession,
     beginning: Beginning,
@@ -146,6 +170,7 @@ pub async fn run(
     let copies = Copies::from(shared);
     let origin = session.origin.clone();
     let mut broken = BrokenOff::default();
+    let mut has_ended = true;
     let ended = drive(session, beginning, shared, interrupt, &mut broken).await;
     if let Some(shadow) = broken.shadow.take() {
         shadow.close().await;
@@ -155,7 +180,7 @@ pub async fn run(
         Err(refusal) => {
             let Some(home) = broken.home else {
                 if is_new {
-                    state::forget_contents(&run);
+                    state_dir::forget_contents(&run);
                 }
                 return Err(refusal);
             };
@@ -164,6 +189,7 @@ pub async fn run(
                 partial: true,
                 ..refusal.outcome(&message)
             };
+            has_ended = false;
             match outputs::write_broken_off(&home, &origin, &copies, outcome, broken.unwritten) {
                 Ok(written) => {
                     out::refusal(&refusal);
@@ -174,10 +200,10 @@ pub async fn run(
         }
     };
     if written.result.verdict.is_final(&written.result.reason) {
-        state::forget_contents(&run);
+        state_dir::forget_contents(&run);
     }
     let github = shared.github.then(github::files).transpose()?;
-    if let Some(github) = github {
+    if let Some(github) = &github {
         github.publish_run(&home, &mut written)?;
     }
     if shared.silent {
@@ -187,12 +213,30 @@ pub async fn run(
     if home != run_dir {
         out::stderr(&format!("overnight: journal: {}", home.display()));
     }
+    for line in outputs::next_steps(&written.result, &from_here(&run_dir)) {
+        out::stderr(&format!("overnight: {line}"));
+    }
     let code = match (shared.quiet, shared.format()) {
         (true, StdoutFormat::Text) => {
             outputs::report_problems(&written);
             written.code
         }
-        (_, format) => outputs::print(format, &written),
+        (_, format) => match outputs::try_print(format, &written) {
+            Ok(()) => written.code,
+            Err(problem) => {
+                if has_ended && written.result.verdict != Verdict::Output {
+                    // The files and the outputs of the step must not claim another ending than that of the process.
+                    let told = written.problems;
+                    written = outputs::write(&home, &origin, &copies.replaced(), Some(problem.clone()))?;
+                    written.problems.retain(|one| *one != problem && !told.contains(one));
+                    if let Some(github) = &github {
+                        github.publish_values(&mut written);
+                    }
+                    outputs::report_problems(&written);
+                }
+                exit::stronger(written.code, exit::OUTPUT)
+            }
+        },
     };
     #[cfg(feature = "otel")]
     crate::cli::traces::export(&home, &interrupt.token).await;
@@ -397,7 +441,7 @@ async fn drive(
 fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
     let has_commands = tools.find(SHELL).is_some();
     tools.declaring(|spec| {
-        let follows_commands = spec.effects.follows_commands;
+        let follows_commands = spec.effects.offered == Offered::WithCommands;
         policies.may_allow(&spec.name, spec.kind, &spec.origin) && (has_commands || !follows_commands)
     })
 }
@@ -622,8 +666,11 @@ fn sinks(shared: &RunFlags) -> Vec<Box<dyn Sink>> {
     sinks
 }
 
-/// Locks every output file that a flag names, so that no other run writes it at the same time. Refuses one that is a
-/// link of the tree, and one that two flags name.
+/// Locks every output file that a flag names, so that no other run writes it at the same time.
+///
+/// # Errors
+/// [`Refusal::Usage`] if a flag names `-` or two flags name the same file; [`Refusal::Environment`] if a path leads
+/// through a link of the tree or another run writes the file; [`Refusal::Output`] if no lock can be made.
 pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>, tree: &Path) -> Result<Vec<File>, Refusal> {
     let copies = shared.copies().into_iter();
     let copies = copies.filter_map(|(output, path)| Some((format!("--{}", output.as_str()), path?)));
@@ -739,13 +786,10 @@ pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Run
         };
     }
     // A run directory with a journal belongs to another run.
-    let dir = dir.filter(|dir| !store::is_taken(dir));
-    let mut written = outputs::write_unstarted(
-        dir,
-        &Copies::from(&without_linked(shared)),
-        recipe,
-        &refusal.outcome(&message),
-    );
+    let dir = dir.filter(|dir| !run_dirs::is_taken(dir));
+    let copies = Copies::from(&without_linked(shared));
+    let outcome = refusal.outcome(&message);
+    let mut written = outputs::write_unstarted(dir, &copies, recipe, &outcome);
     if shared.github {
         github::publish_refusal(&mut written);
     }
@@ -754,6 +798,12 @@ pub fn refused(refusal: &Refusal, dir: Option<&Path>, recipe: &str, shared: &Run
             outputs::report_problems(&written);
             written.code
         }
-        format => outputs::print(format, &written),
+        format => match outputs::try_print(format, &written) {
+            Ok(()) => written.code,
+            Err(problem) => {
+                let outcome = outputs::unwritten_outcome(&outcome, &[problem]);
+                outputs::write_unstarted(dir, &copies.replaced(), recipe, &outcome).code
+            }
+        },
     }
 }

@@ -14,7 +14,7 @@ use crate::cli::recipe_requests;
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{bootstrap, exit, inputs, out, search, toolset};
+use crate::cli::{bootstrap, exit, inputs, out, search, toolset, variables};
 use crate::diag::SourceFiles;
 use crate::engine::{denial, exec, modify};
 use crate::policy::{self, Uses};
@@ -34,6 +34,11 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// Runs the command.
+///
+/// # Errors
+/// [`Refusal::Usage`] for a wrong command line; [`Refusal::Invalid`] if a policy or recipe is missing or wrong;
+/// [`Refusal::Environment`] if the workspace, the sandbox or a server cannot be used; [`Refusal::Output`] if stdout
+/// cannot be written. A call that fails is no error.
 pub async fn tools(command: ToolsCommand) -> Result<u8, Refusal> {
     match command {
         ToolsCommand::List {
@@ -42,7 +47,11 @@ pub async fn tools(command: ToolsCommand) -> Result<u8, Refusal> {
             format,
             workspace,
         } => list((recipe.as_deref(), &trust), format, &workspace).await,
-        ToolsCommand::Call(args) => call(&args).await,
+        ToolsCommand::Call(mut args) => {
+            variables::warn_unknown();
+            args.policy = variables::policies(&args.policy)?;
+            call(&args).await
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Writes the files of a run to the run directory, the directory of the journal, and the paths that flags name.
 
 use crate::base::ids::sha256_hex;
-use crate::journal::place::settled;
-pub use crate::journal::state::NOTE;
-use crate::journal::{artefacts, place, state, store};
+use crate::journal::no_follow::settled;
+pub use crate::journal::state_dir::NOTE;
+use crate::journal::{artefacts, no_follow, run_dirs, state_dir};
 use crate::report::export::ReportFile;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ pub(super) struct OutputFiles<'a> {
 impl<'a> OutputFiles<'a> {
     pub(super) fn of(home: &'a Path, tree: &Path) -> Self {
         let journal = home.join("journal.jsonl").display().to_string();
-        let moved = state::outputs_of(home);
+        let moved = state_dir::outputs_of(home);
         let mut files = Self {
             home,
             out: moved.clone().unwrap_or_else(|| home.to_owned()),
@@ -91,10 +91,10 @@ impl<'a> OutputFiles<'a> {
     /// Prepares a run directory that commands could write to: refuses links, and removes files that look like a
     /// journal.
     fn prepare(&self, out: &Path, tree: &Path) -> Result<(), String> {
-        store::refuse_link(tree, out).map_err(|error| error.to_string())?;
+        run_dirs::refuse_link(tree, out).map_err(|error| error.to_string())?;
         let made = || -> std::io::Result<()> {
-            place::make_dirs(tree, out)?;
-            for name in state::ENTRIES {
+            no_follow::make_dirs(tree, out)?;
+            for name in state_dir::ENTRIES {
                 let path = out.join(name);
                 match std::fs::symlink_metadata(&path) {
                     Ok(found) if found.is_dir() => std::fs::remove_dir_all(&path)?,

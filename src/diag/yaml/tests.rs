@@ -154,3 +154,65 @@ proptest::proptest! {
         proptest::prop_assert_eq!(json(&format!("{wanted:#}")), wanted);
     }
 }
+
+/// The usual slips, each with the place and the remedy.
+#[test]
+fn a_syntax_error_says_what_to_write() {
+    for (text, place, help) in [
+        (
+            "steps:\n  - id:a\n    prompt: x\n",
+            "2:5",
+            "write a space after the colon: `id: a`",
+        ),
+        (
+            "version:1\nname: x\n",
+            "1:1",
+            "write a space after the colon: `version: 1`",
+        ),
+        (
+            "version: 1\nname:x\nsteps: []\n",
+            "2:1",
+            "write a space after the colon: `name: x`",
+        ),
+        ("a: 1\nprompt: @file\n", "2:9", "quote a text that begins with `@`"),
+        ("prompt: %x\n", "1:9", "quote a text that begins with `%`"),
+        (
+            "prompt: 'it's'\n",
+            "1:13",
+            "write `''` for a quote inside single quotes",
+        ),
+        (
+            "prompt: \"a\" b\n",
+            "1:13",
+            "write `\\\"` for a quote inside double quotes",
+        ),
+        ("a:\n  - prompt: \"open\n  - id: b\n", "2:13", "close this quote"),
+        (
+            "a:\n  prompt: |\n  text here\n  more\n",
+            "3:3",
+            "indent the text below `|`",
+        ),
+        // A template on the line is not what is wrong there.
+        (
+            "prompt: 'it's {{ input }}'\n",
+            "1:13",
+            "write `''` for a quote inside single quotes",
+        ),
+        (
+            "a:\n  prompt: |\n  {{ input }} text\n  more\n",
+            "3:3",
+            "indent the text below `|`",
+        ),
+    ] {
+        let (files, read) = tree(text);
+        let problem = read.unwrap_err().pop().unwrap();
+        assert_eq!(
+            files.place(problem.span.unwrap()).to_string(),
+            format!("f.yaml:{place}")
+        );
+        assert!(
+            problem.help.as_deref().unwrap().starts_with(help),
+            "{text}: {problem:?}"
+        );
+    }
+}

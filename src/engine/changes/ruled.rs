@@ -207,7 +207,10 @@ fn clear_the_way(unruled: &mut [Unruled]) {
 }
 
 impl RuledPatch {
-    /// Fails if the patch contains a path that must stay out. A path that is not UTF-8 cannot be excluded by name.
+    /// Checks that the patch contains no path that must stay out. A path that is not UTF-8 cannot be excluded by name.
+    ///
+    /// # Errors
+    /// [`RunError::Ended`] with `deceptive_name` if it contains one.
     pub fn check(&self, deps: &Deps, delta: &Delta) -> Result<(), RunError> {
         let is_out = |path: &String| path.contains('\u{fffd}') && self.out.contains(&deps.shadow.at_top(path));
         let names = delta.files.iter().flat_map(|file| file.from.iter().chain([&file.path]));
@@ -223,8 +226,12 @@ impl RuledPatch {
         }
     }
 
-    /// Fails unless every path that differs between the run's own tree before (`before`) and now (`own`) was allowed: then
-    /// so is every path of the patch.
+    /// Checks that every path that differs between the run's own tree before (`before`) and now (`own`) was allowed:
+    /// then so is every path of the patch.
+    ///
+    /// # Errors
+    /// [`RunError::Ended`] with `not_put_back` if one was not; [`RunError::Environment`] if the trees cannot be
+    /// compared.
     pub async fn check_own(&self, deps: &Deps, before: &Snapshot, own: &Snapshot) -> Result<(), RunError> {
         let differ = deps.shadow.path_changes(before, own).await.map_err(trouble)?;
         match differ.keys().find(|path| !self.allowed.contains(*path)) {

@@ -90,5 +90,5 @@ pub fn how_to_get_back(run_dir: &Path, patches: &BTreeSet<String>) -> Option<Str
     });
     let commands: Vec<String> = commands.collect();
     let first = first_names(commands.iter().map(String::as_str));
-    (!commands.is_empty()).then(|| format!("if somebody else made it, bring it back with {first}"))
+    (!commands.is_empty()).then(|| format!("if somebody else made these changes, get them back with {first}"))
 }

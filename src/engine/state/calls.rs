@@ -158,6 +158,7 @@ impl RunState {
         let tool = record.map(|record| record.tool.clone().unwrap_or_else(|| record.call.tool.clone()));
         DeniedCall {
             call: call.clone(),
+            step: self.step_of_call.get(call).copied().unwrap_or(self.step),
             // A call whose record is gone started a command in the background.
             tool: tool.unwrap_or_else(|| SHELL.to_owned()),
             code: code.to_owned(),
@@ -214,10 +215,9 @@ impl RunState {
         let failure = output.and_then(|output| output.error.as_ref());
         let how = match (output.and_then(|output| output.exit.as_ref()), failure) {
             (Some(exit), _) if exit.timed_out => Some("ran out of time".to_owned()),
-            (Some(exit), _) if exit.code.is_some_and(|code| code != 0) => {
-                Some(format!("ended with exit code {}", exit.code.unwrap_or_default()))
+            (Some(exit), _) if exit.code.or(exit.signal).is_some_and(|end| end != 0) => {
+                Some(format!("ended with {}", exit.ending()))
             }
-            (Some(exit), _) if exit.code.is_none() && exit.signal.is_some() => Some("was ended by a signal".to_owned()),
             (_, Some(failure)) => Some(format!(
                 "failed: {}",
                 failure.message.lines().next().unwrap_or_default()
@@ -338,6 +338,7 @@ mod tests {
             }
             let wanted = DeniedCall {
                 call: id.clone(),
+                step: 0,
                 tool: "run_shell_command".to_owned(),
                 code: "exec_denied".to_owned(),
                 reason: "no".to_owned(),

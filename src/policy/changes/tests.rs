@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::access::{Access, PathStatus};
+use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::ruling::Decision;
 use crate::diag::SourceFiles;
 use crate::policy::load::{PolicySource, load};
@@ -177,7 +178,7 @@ fn a_workspace_in_a_protected_directory_opens_nothing() {
         origin: &ToolOrigin::Builtin,
         args: &Value::Null,
     };
-    let ruling = crate::policy::calls::without_tree(|fs_view| {
+    let ruling = crate::policy::lexical_access::without_tree(|fs_view| {
         crate::policy::decide(&set, &asked, &access, fs_view, &Uses::default())
     });
     assert_eq!(
@@ -241,7 +242,7 @@ proptest! {
                 inside: true,
                 found: PathStatus::File,
             });
-            crate::policy::calls::without_tree(|fs_view| {
+            crate::policy::lexical_access::without_tree(|fs_view| {
                 crate::policy::decide(&set, &asked, &access, fs_view, &Uses::default())
             })
         };

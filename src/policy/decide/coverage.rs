@@ -1,13 +1,15 @@
 //! Whether the allow rules of one file cover every access of a call.
 
 use super::{Judge, entry, keep_nearest, launched_as};
-use crate::base::call::ToolOrigin;
+use crate::base::call::{ToolOrigin, Touches};
 use crate::base::ruling::{Considered, PolicyInput, shown_rule};
 use crate::policy::installed::replaceable;
 use crate::policy::model::{Policy, Rule, needs_no_rule};
 use crate::policy::needs::{Need, ShellReader, is_result_name};
 use crate::policy::rule_match::{Mismatch, NO_RULE, OTHER_TOOL, allows, forbids};
 use crate::policy::shell::{CommandRefusal, Simple};
+use crate::tools::builtin_spec;
+use serde_json::Value;
 
 /// How the allow rules of one file cover the call.
 #[derive(Default)]
@@ -133,8 +135,9 @@ fn is_free(need: &Need<'_>, asked: &PolicyInput<'_>) -> bool {
 
 /// Whether the call reads a stored result of this run, which touches nothing in the tree.
 fn reads_result(asked: &PolicyInput<'_>) -> bool {
-    let path = asked.args.get("file_path").or_else(|| asked.args.get("absolute_path"));
-    asked.tool == "read_file" && path.and_then(serde_json::Value::as_str).is_some_and(is_result_name)
+    let reads = builtin_spec(asked.tool).is_some_and(|tool| tool.effects.touches == Touches::File);
+    let path = asked.args.get("file_path").and_then(Value::as_str);
+    reads && path.is_some_and(is_result_name)
 }
 
 /// Prefers a rule without `times`; among rules with `times`, the one that sorts first, so that the order of rules does

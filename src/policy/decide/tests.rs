@@ -4,8 +4,8 @@ use super::*;
 use crate::base::access::{CommandAccess, PathStatus, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::diag::{SourceFiles, parse as parse_yaml};
-use crate::policy::calls::{by_name, lexical};
 use crate::policy::hosts::{HostPattern, judge as judge_url};
+use crate::policy::lexical_access::{by_name, lexical};
 use crate::policy::load::{PolicySource, load};
 use crate::policy::model::KnownTools;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ pub(super) fn ruled(set: &PolicySet, tool: &str, kind: ToolKind, access: &Access
         origin: &ToolOrigin::Builtin,
         args: &args,
     };
-    crate::policy::calls::without_tree(|fs_view| decide(set, &asked, access, fs_view, uses))
+    crate::policy::lexical_access::without_tree(|fs_view| decide(set, &asked, access, fs_view, uses))
 }
 
 /// Rules on a command of the shell tool. `witness`: whether programs are judged at their exec.
@@ -139,7 +139,7 @@ fn every_protected_and_secret_like_name_has_a_reason_and_a_case() {
     let mut missing = Vec::new();
     for entry in protected::LIST {
         assert!(entry.why.len() > 8 && !entry.what.is_empty(), "{}", entry.path);
-        let own = |path: &String| entry.holds(&crate::policy::names::fold_path(path));
+        let own = |path: &String| entry.holds(&crate::policy::name_folding::fold_path(path));
         if !written.iter().any(own) {
             missing.push(entry.path.to_owned());
         }
@@ -229,7 +229,7 @@ rules:
   - { id: look, allow: run_shell_command, commands: [cat] }
 "]);
     let matching = |command: &str| {
-        let ruling = crate::policy::calls::without_tree(|fs_view| shell_ruling(&set, command, fs_view, true));
+        let ruling = crate::policy::lexical_access::without_tree(|fs_view| shell_ruling(&set, command, fs_view, true));
         let shown = ruling.considered.into_iter().filter(|one| one.matched);
         shown
             .map(|one| format!("{}: {}", one.rule, one.why))

@@ -3,9 +3,9 @@
 use super::{Extended, MAX_DEPTH, files_of, resolve};
 use crate::base::event::PolicyText;
 use crate::diag::{SourceFiles, render_all};
+use crate::policy::describe;
 use crate::policy::load::{PolicySource, load_with};
 use crate::policy::model::{KnownTools, PolicySet};
-use crate::policy::words;
 
 fn extended(texts: &[(&str, &str)], tree: &[&str]) -> Extended {
     Extended {
@@ -73,7 +73,7 @@ fn rules_and_toolchains_add_up_and_what_the_file_says_itself_wins() {
     let policy = "version: 1\nextends: [base.yaml, builtin:rust]\nrules:\n  - { id: own, deny: '*', paths: [x] }\n\
                   sandbox: { level: full }\nlimits: { turns: 50, wall: 1m }\n";
     let set = loaded(policy, &extended(&[("ci/base.yaml", base)], &[])).unwrap();
-    let said = words::describe(&set);
+    let said = describe::describe(&set);
     for part in [
         "[own]",
         "[of-base]",
@@ -119,7 +119,7 @@ fn what_is_extended_is_recorded_and_changes_the_digest() {
 #[test]
 fn mixed_and_build_go_by_the_tree_unless_toolchains_are_named() {
     let tree = extended(&[], &["node", "go"]);
-    let says = |policy: &str| words::describe(&loaded(policy, &tree).unwrap());
+    let says = |policy: &str| describe::describe(&loaded(policy, &tree).unwrap());
     let mixed = says("version: 1\nextends: [builtin:mixed]\n");
     assert!(
         mixed.contains("[builtin:node]") && mixed.contains("[builtin:go-sources]") && !mixed.contains("[builtin:rust]")

@@ -7,7 +7,7 @@
 //! - A question to a person becomes a suspension, with the same two cases.
 
 use super::pattern::{Pattern, Value, is_refused};
-use super::rules::{Narrowing, SourceRule, ToolGroup, Verdict};
+use super::rules::{Narrowing, SourceDecision, SourceRule, ToolGroup};
 use super::{ApprovalMode, DifferenceKind, ImportDifference};
 use crate::diag::{SourceFiles, Span};
 use crate::policy::files::{MAX_BRACES, MAX_BYTES};
@@ -51,7 +51,7 @@ struct Entry {
     /// Position in the list of rules; `None` for what Gemini CLI allows by default.
     rule: Option<usize>,
     tool: ToolGroup,
-    verdict: Verdict,
+    verdict: SourceDecision,
     /// Whether it fits every call of these tools.
     whole: bool,
     /// The word prefixes of the commands that it fits, if it fits nothing else.
@@ -203,7 +203,7 @@ impl Conversion<'_> {
             self.entries.push(Entry {
                 rule: None,
                 tool: ToolGroup::Builtin((*name).to_owned()),
-                verdict: Verdict::Allow,
+                verdict: SourceDecision::Allow,
                 whole: true,
                 commands: None,
                 scopes: vec![match by_path {
@@ -225,7 +225,7 @@ impl Conversion<'_> {
 
     /// What a rule says about one group of tools. `None` if nothing of it can be kept, or it never applies.
     fn translated(&mut self, at: usize, rule: &SourceRule, tool: &ToolGroup) -> Option<Entry> {
-        let allows = rule.verdict == Verdict::Allow;
+        let allows = rule.verdict == SourceDecision::Allow;
         if tool.fits_nothing() && allows {
             let text = format!(
                 "Gemini CLI matches no tool by `{}`, which it compares as it is written: this allows nothing there, and \
@@ -303,7 +303,7 @@ impl Conversion<'_> {
                 continue;
             }
             complete = false;
-            if rule.verdict == Verdict::Allow {
+            if rule.verdict == SourceDecision::Allow {
                 let text = format!("`{prefix}` is not a list of plain words: what it allows is left out");
                 self.say(DifferenceKind::Narrower, "prefix", Some(rule.span), text);
                 continue;
@@ -341,7 +341,7 @@ impl Conversion<'_> {
             entry.scopes = vec![Scope::All];
             return;
         }
-        if rule.verdict == Verdict::Allow {
+        if rule.verdict == SourceDecision::Allow {
             let text = match (commands.is_empty(), cut) {
                 (true, _) => {
                     format!("`{key}` cannot be written as the first words of commands: what it allows is left out")
@@ -409,7 +409,7 @@ impl Conversion<'_> {
             .iter()
             .find(|names| names.contains(&key.as_str()) && arguments.is_some());
         let by_path = synonyms.is_some() && tool.as_deref() != Some(SHELL);
-        if rule.verdict == Verdict::Allow {
+        if rule.verdict == SourceDecision::Allow {
             let (scopes, cut) = match (&value, by_path) {
                 (Some(value), true) => {
                     let (paths, cut) = value.paths();
@@ -491,7 +491,7 @@ impl Conversion<'_> {
     fn entry(&mut self, at: usize) {
         let Some(entry) = self.entries.get(at) else { return };
         let (verdict, rule, tool) = (entry.verdict, entry.rule, entry.tool.clone());
-        if verdict == Verdict::Allow {
+        if verdict == SourceDecision::Allow {
             if !entry.dead {
                 self.push(at, "allow", entry.scopes.clone(), Vec::new());
             } else if let Some(rule) = rule.and_then(|rule| self.rules.get(rule)) {
@@ -524,7 +524,7 @@ impl Conversion<'_> {
             if !higher.is_empty() {
                 let lines = self.lines(&higher);
                 let (what, then) = match verdict {
-                    Verdict::Deny => ("denial", "denied"),
+                    SourceDecision::Deny => ("denial", "denied"),
                     _ => ("question", "held for a person"),
                 };
                 let text = format!(
@@ -546,25 +546,29 @@ impl Conversion<'_> {
         });
         excepted.dedup();
         match verdict {
-            Verdict::Deny if !needed => {
+            SourceDecision::Deny if !needed => {
                 let text = format!(
                     "what no rule allows of `{}` is denied by `default: deny`, so this rule is not written",
                     tool.text()
                 );
                 self.say(DifferenceKind::Same, "default", span, text);
             }
-            Verdict::Ask if tool == ToolGroup::Any && entry.whole => {
+            SourceDecision::Ask if tool == ToolGroup::Any && entry.whole => {
                 self.suspend_by_default = true;
                 let text = "written as `default: suspend`: what no rule allows is held for a person";
                 self.say(DifferenceKind::Same, "default", span, text);
             }
             _ if by_commands => {
-                let effect = if verdict == Verdict::Deny { "deny" } else { "suspend" };
+                let effect = if verdict == SourceDecision::Deny {
+                    "deny"
+                } else {
+                    "suspend"
+                };
                 self.asks(verdict, span);
                 self.known_safe(at, span);
                 self.push(at, effect, vec![Scope::All], excepted);
             }
-            Verdict::Ask if !needed => {
+            SourceDecision::Ask if !needed => {
                 let text = format!(
                     "calls of `{}` that no other rule allows are denied instead of held for a person",
                     tool.text()
@@ -595,8 +599,8 @@ impl Conversion<'_> {
         shown.join(", ")
     }
 
-    fn asks(&mut self, verdict: Verdict, span: Option<Span>) {
-        if verdict == Verdict::Ask {
+    fn asks(&mut self, verdict: SourceDecision, span: Option<Span>) {
+        if verdict == SourceDecision::Ask {
             let text =
                 "a question to a person becomes `suspend`: the run ends with code 5 and waits for `resume --approve`";
             self.say(DifferenceKind::Same, "suspend", span, text);
@@ -606,7 +610,7 @@ impl Conversion<'_> {
     /// Reports that Gemini CLI runs some commands without asking, although a rule asks about all commands.
     fn known_safe(&mut self, at: usize, span: Option<Span>) {
         let shell = ToolGroup::Builtin(SHELL.to_owned());
-        let about = |entry: &Entry| entry.verdict == Verdict::Ask && entry.whole && entry.tool.covers(&shell);
+        let about = |entry: &Entry| entry.verdict == SourceDecision::Ask && entry.whole && entry.tool.covers(&shell);
         if self.entries.get(at).is_some_and(about) {
             let text = "Gemini CLI runs commands that it considers harmless (`cat`, `ls`, `git status` …) without this question; here they \
                         are held as well, unless a rule allows them";
@@ -620,18 +624,18 @@ impl Conversion<'_> {
         let (verdict, exact) = (entry.verdict, entry.exact);
         let (scopes, wide) = (entry.scopes.clone(), entry.wide.clone());
         match verdict {
-            Verdict::Ask if exact => {
+            SourceDecision::Ask if exact => {
                 // A glob may fit calls that the original denies, so it is written only where they would be allowed.
                 let all = scopes.into_iter().chain(wide.into_iter().filter(|_| needed)).collect();
                 self.asks(verdict, span);
                 self.known_safe(at, span);
                 self.push(at, "suspend", all, Vec::new());
             }
-            Verdict::Ask if !needed => {
+            SourceDecision::Ask if !needed => {
                 let text = "what it asks about cannot be told apart from other calls: these are denied instead of held for a person";
                 self.say(DifferenceKind::Narrower, "denied-not-asked", span, text);
             }
-            Verdict::Ask => {
+            SourceDecision::Ask => {
                 let text = "what it asks about cannot be told apart from other calls: all of these are denied";
                 self.say(DifferenceKind::Narrower, "denied-not-asked", span, text);
                 self.push(at, "deny", scopes.into_iter().chain(wide).collect(), Vec::new());
@@ -678,7 +682,7 @@ impl Conversion<'_> {
         let allowing: Vec<&Entry> = self
             .entries
             .iter()
-            .filter(|entry| entry.verdict == Verdict::Allow && !entry.dead && entry.tool.covers(&shell))
+            .filter(|entry| entry.verdict == SourceDecision::Allow && !entry.dead && entry.tool.covers(&shell))
             .collect();
         let strict = |entry: &&Entry| {
             let rule = entry.rule.and_then(|rule| self.rules.get(rule));

@@ -14,7 +14,7 @@ const MAX_PRIORITY: u64 = 999;
 
 /// The decisions of the original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Verdict {
+pub(super) enum SourceDecision {
     Allow,
     Ask,
     Deny,
@@ -116,7 +116,7 @@ pub(super) struct SourceRule {
     pub narrowing: Narrowing,
     /// `toolAnnotations`: only some of these tools are meant, and which is not known here.
     pub some_tools: bool,
-    pub verdict: Verdict,
+    pub verdict: SourceDecision,
     pub priority: u64,
     pub redirection: bool,
     pub message: Option<String>,
@@ -219,9 +219,9 @@ fn rule(
     let verdict = reader.choice(
         "decision",
         &[
-            ("allow", Verdict::Allow),
-            ("deny", Verdict::Deny),
-            ("ask_user", Verdict::Ask),
+            ("allow", SourceDecision::Allow),
+            ("deny", SourceDecision::Deny),
+            ("ask_user", SourceDecision::Ask),
         ],
         problems,
     );
@@ -264,17 +264,17 @@ fn rule(
             "Gemini CLI ignores the unknown key `{}`, so the rule may be wider than intended{}",
             key.value,
             match verdict {
-                Verdict::Allow => ": it is left out",
+                SourceDecision::Allow => ": it is left out",
                 _ => "; it is kept without it",
             }
         );
         let kind = match verdict {
-            Verdict::Allow => DifferenceKind::Narrower,
+            SourceDecision::Allow => DifferenceKind::Narrower,
             _ => DifferenceKind::Note,
         };
         note(report, kind, "unknown-key", key.span, text);
     }
-    active &= unknown.is_empty() || verdict != Verdict::Allow;
+    active &= unknown.is_empty() || verdict != SourceDecision::Allow;
     if let Some(flag) = interactive.filter(|flag| flag.value && active) {
         let text = "the rule applies only in interactive sessions: it is left out";
         note(report, DifferenceKind::Same, "interactive-only", flag.span, text);
@@ -337,7 +337,7 @@ fn checker(
         tools: common.tools,
         narrowing: common.narrowing,
         some_tools: common.some_tools,
-        verdict: Verdict::Deny,
+        verdict: SourceDecision::Deny,
         // A checker runs whatever rule allowed the call.
         priority: MAX_PRIORITY + 1,
         redirection: false,

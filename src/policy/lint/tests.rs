@@ -52,6 +52,12 @@ fn a_program_of_the_tree_is_writable_unless_a_rule_keeps_it() {
 }
 
 #[test]
+fn readers_are_those_that_show_contents() {
+    let names: Vec<&str> = readers().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(names, ["read_file", "read_many_files", "grep_search"]);
+}
+
+#[test]
 fn a_denial_that_leaves_other_readers_is_told() {
     let all = "  - { allow: ['kind:read', 'kind:search'] }\n";
     for (rules, told) in [

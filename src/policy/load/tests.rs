@@ -27,6 +27,14 @@ fn loaded(texts: &[&str]) -> PolicySet {
 }
 
 #[test]
+fn an_example_is_a_call_as_the_tool_takes_it() {
+    let of = |rule: &str| loaded(&[&format!("version: 1\nrules:\n  - {rule}\n")]);
+    of("{ allow: list_directory, with: { dir_path: src }, match: [src], not_match: [lib] }");
+    of("{ allow: read_many_files, with: { include: a.rs }, match: [a.rs], not_match: [b.rs] }");
+    of("{ allow: replace, with: { file_path: a.rs }, match: [a.rs], not_match: [b.rs] }");
+}
+
+#[test]
 fn problems_have_code_and_place() {
     let mut files = SourceFiles::new();
     let table = files.add(
@@ -69,6 +77,24 @@ fn problems_have_code_and_place() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// Every list of paths is looked at, however it is written; other lists name no directories.
+#[test]
+fn paths_with_the_separator_of_windows_are_told() {
+    for (rule, warned) in [
+        (r#"{ allow: write_file, paths: ["src\\gen"] }"#, true),
+        (r#"{ allow: write_file, except: ["src\\gen"] }"#, true),
+        (r#"{ allow: write_file, except: { paths: ["src\\gen"] } }"#, true),
+        (r#"{ allow: write_file, paths: ["src/**"], except: "src\\gen" }"#, true),
+        (r#"{ allow: run_shell_command, except: ["grep \\d"] }"#, false),
+        (r#"{ allow: write_file, paths: ["src/\\[a]"] }"#, false),
+    ] {
+        let text = format!("version: 1\nrules:\n  - {rule}\n");
+        let (_, warnings) = load(&mut SourceFiles::new(), &[source(&text)], &KnownTools::builtin()).unwrap();
+        let told = warnings.iter().filter(|warning| warning.code == "backslash").count();
+        assert_eq!(told, usize::from(warned), "{rule}: {warnings:?}");
+    }
 }
 
 #[test]
@@ -272,7 +298,7 @@ fn every_problem_is_told_at_once() {
     };
     let found = check(
         "version: 1\nrules:\n  - { allow: raed_file, match: [a] }\n  - { allow: run_shell_command, commands: [cargo test], \
-         match: [cargo build] }\nenv: { pass: [HOME, MY_TOKEN] }\n",
+         match: [cargo build] }\nenv: { pass: [HOME, MY_TOKEN, GH_PAT, COMPASS] }\n",
     );
     assert_eq!(
         found,
@@ -281,6 +307,7 @@ fn every_problem_is_told_at_once() {
             "p.yaml:4:65 example-does-not-match",
             "p.yaml:4:44 runs-repository-code",
             "p.yaml:5:21 risky-variable",
+            "p.yaml:5:31 risky-variable",
         ]
     );
     let mut files = SourceFiles::new();

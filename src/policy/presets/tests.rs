@@ -1,11 +1,12 @@
 //! Tests the presets and the shipped policies with their case tables.
 
 use crate::base::ruling::{Decision, PolicyInput};
+use crate::base::toolchain;
 use crate::diag::{SourceFiles, render_all};
 use crate::policy::cases::{self, PolicyCase};
 use crate::policy::load::{PolicySource, load};
 use crate::policy::model::{KnownTools, PolicySet, Uses};
-use crate::policy::{calls, lint};
+use crate::policy::{lexical_access, lint};
 
 fn loaded(name: &str, text: &str) -> PolicySet {
     let source = PolicySource {
@@ -20,14 +21,14 @@ fn loaded(name: &str, text: &str) -> PolicySet {
 }
 
 fn judged(set: &PolicySet, case: &PolicyCase) -> crate::base::ruling::Ruling {
-    let (tool, kind, origin, access) = calls::by_name(&case.tool, &case.args);
+    let (tool, kind, origin, access) = lexical_access::by_name(&case.tool, &case.args);
     let asked = PolicyInput {
         tool: &tool,
         kind,
         origin: &origin,
         args: &case.args,
     };
-    calls::without_tree(|fs_view| crate::policy::decide(set, &asked, &access, fs_view, &Uses::default()))
+    lexical_access::without_tree(|fs_view| crate::policy::decide(set, &asked, &access, fs_view, &Uses::default()))
 }
 
 fn table(set: &PolicySet, text: &str) {
@@ -88,7 +89,7 @@ fn every_toolchain_is_a_preset_of_its_own() {
             &format!("version: 1\nextends: [builtin:build]\nsandbox: {{ toolchains: [{toolchain}] }}\n"),
         );
         let without = loaded("p.yaml", "version: 1\nextends: [builtin:build]\n");
-        let access = calls::by_name("run_shell_command", &serde_json::json!({ "command": command }));
+        let access = lexical_access::by_name("run_shell_command", &serde_json::json!({ "command": command }));
         let decision = |set: &PolicySet| {
             let args = serde_json::json!({ "command": command });
             let asked = PolicyInput {
@@ -97,7 +98,7 @@ fn every_toolchain_is_a_preset_of_its_own() {
                 origin: &access.2,
                 args: &args,
             };
-            calls::without_tree(|fs_view| {
+            lexical_access::without_tree(|fs_view| {
                 crate::policy::decide(set, &asked, &access.3, fs_view, &Uses::default()).decision
             })
         };
@@ -111,7 +112,7 @@ fn every_toolchain_is_a_preset_of_its_own() {
 
 #[test]
 fn every_preset_loads_without_a_warning() {
-    let tree: Vec<String> = super::TOOLCHAINS.iter().map(|name| (*name).to_owned()).collect();
+    let tree: Vec<String> = toolchain::NAMES.iter().map(|name| (*name).to_owned()).collect();
     for name in super::names() {
         let source = PolicySource {
             name: name.to_owned(),

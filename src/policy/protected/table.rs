@@ -158,6 +158,11 @@ pub const LIST: &[ProtectedName] = &[
     any(".clinerules", AGENT, "instructions that the next agent follows"),
     any(".roo", AGENT, "rules and servers of an agent"),
     any(".kiro", AGENT, "hooks and servers of an agent"),
+    any(".continue", AGENT, "settings and servers of an agent"),
+    any(".amazonq", AGENT, "rules and servers of an agent"),
+    any(".junie", AGENT, "instructions and servers of an agent"),
+    any(".qwen", AGENT, "settings and servers of an agent"),
+    any(".copilot", AGENT, "settings and servers of an agent"),
     any(".opencode", AGENT, "commands and plugins of an agent"),
     top("opencode.json", AGENT, "settings and servers of an agent"),
     top(
@@ -168,6 +173,7 @@ pub const LIST: &[ProtectedName] = &[
     any("agents.md", AGENT, "instructions that the next agent follows"),
     any("claude.md", AGENT, "instructions that the next agent follows"),
     any("gemini.md", AGENT, "instructions that the next agent follows"),
+    any("qwen.md", AGENT, "instructions that the next agent follows"),
     any(
         ".vscode",
         EDITOR,
@@ -222,6 +228,10 @@ pub const LIST: &[ProtectedName] = &[
     any(".zlogin", SHELL, "is executed by the next login where this is a home"),
     any(".inputrc", SHELL, "binds keys of the next shell to commands"),
     begins(any(".envrc", SHELL, "is executed on entering the directory")),
+    any(".rprofile", TOOL, "is executed by the next R session here"),
+    any(".irbrc", TOOL, "is executed by the next Ruby console here"),
+    any(".pryrc", TOOL, "is executed by the next Ruby console here"),
+    begins(any(".pdbrc", TOOL, "is executed by the next Python debugger here")),
     any(
         ".npmrc",
         TOOL,

@@ -103,13 +103,10 @@ fn refused(name: &str) -> CommandRefusal {
     CommandRefusal::new(
         format!("assignment:{name}"),
         format!("setting `{name}` is not on the list of harmless names"),
-        if is_never(name) {
-            match name {
-                "PYTHONPATH" => "give directories of the workspace, as in `PYTHONPATH=src pytest`",
-                _ => "leave it out: it can change which program runs",
-            }
-        } else {
-            "leave it out, or grant the name in the policy"
+        match (is_never(name), name) {
+            (true, "PYTHONPATH") => "give directories of the workspace, as in `PYTHONPATH=src pytest`".to_owned(),
+            (true, _) => "leave it out: it can change which program runs".to_owned(),
+            (false, _) => format!("leave it out, or grant the name in the policy: `env: {{ pass: [{name}] }}`"),
         },
     )
 }

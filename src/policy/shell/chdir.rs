@@ -4,7 +4,7 @@
 use super::scope::{CommandWalk, Dirs, ExitDirectories, ShellState};
 use super::{CommandRefusal, ShellWord, WordKind, place};
 use crate::base::access::PathStatus;
-use crate::policy::names::tidy;
+use crate::policy::name_folding::tidy;
 
 /// The code of a directory outside the workspace.
 const OUTSIDE: &str = "outside_path";

@@ -1,13 +1,14 @@
 //! Applies a program's argument profile to its words: files, hosts, embedded commands, and concerns.
 
-use super::scope::{CommandWalk, ShellState};
+use super::scope::{CommandWalk, Dirs, ShellState};
 use super::values::{
     NEVER_SPELLED, Pass, WordUse, concern, defer, into, loose, read, read_if_there, remote, take, write,
 };
-use super::{CommandReach, CommandRefusal, FileUse, ShellWord, WordKind};
+use super::{CommandReach, CommandRefusal, FileUse, ShellWord, WordKind, chdir};
 use crate::base::access::PathStatus;
 use crate::policy::profiles::{self, ArgumentSpec, Arity, Profile, ValueClass};
 use crate::policy::protected;
+use std::borrow::Cow;
 
 /// Examines the arguments of `program`.
 pub fn apply(
@@ -17,11 +18,21 @@ pub fn apply(
     program: &str,
     redirected: bool,
 ) -> WordUse {
+    let mut entered = Cow::Borrowed(state);
+    let concerns = match program {
+        // With a policy's own profile too: whatever it says of the option, git enters the directory.
+        "git" => enter(walk, entered.to_mut(), words),
+        _ => Vec::new(),
+    };
+    let state = &*entered;
     let mut pass = Pass {
         walk,
         state,
         words,
-        used: WordUse::default(),
+        used: WordUse {
+            concerns,
+            ..WordUse::default()
+        },
         operands: Vec::new(),
         given: Vec::new(),
         has_code: false,
@@ -66,6 +77,33 @@ pub fn apply(
         defer(&mut pass, 1);
     }
     pass.used
+}
+
+/// The option of git that is a `cd` for this command.
+const ENTERS: &str = "-C";
+
+/// The state in the directories that git's `-C DIR` enters; they must be exact words before the subcommand. Returns
+/// concerns about directories that cannot be entered.
+fn enter(walk: &CommandWalk<'_>, state: &mut ShellState, words: &[ShellWord]) -> Vec<(usize, CommandRefusal)> {
+    let mut at = 1;
+    while let Some(text) = words.get(at).and_then(ShellWord::exact)
+        && text.starts_with('-')
+    {
+        if text == ENTERS
+            && let Some(dir) = words.get(at + 1)
+        {
+            match chdir::change(walk, state, &[ShellWord::known("cd"), dir.clone()]) {
+                Ok(entered) => state.dirs = entered.ok,
+                Err(refusal) => {
+                    state.dirs = Dirs::Unknown;
+                    return vec![(NEVER_SPELLED, refusal)];
+                }
+            }
+            at += 1;
+        }
+        at += 1;
+    }
+    Vec::new()
 }
 
 /// Rules on `patch`: unless a file is named, its input decides which files it writes, and whether it starts `ed`. After an
@@ -267,6 +305,12 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> 
             || subcommand(pass.words, profile, at).is_some()
         {
             break;
+        }
+        // A policy's own profile says itself what kind of value it is.
+        if text == ENTERS && profile.names.iter().any(|name| name == "git") && at + 1 < pass.words.len() {
+            pass.used.passed_over.extend([at, at + 1]);
+            at += 2;
+            continue;
         }
         let text = text.to_owned();
         let before = at;

@@ -7,7 +7,7 @@ use super::unit::Unit;
 use super::units::split;
 use super::wrappers::LAUNCHERS;
 use super::{CommandReach, CommandReading, Launch, ShellWord, Simple, WordKind};
-use crate::policy::names::tidy;
+use crate::policy::name_folding::tidy;
 
 /// One word of a rule's `commands` entry.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! A linear check of a command's bytes before any parser runs: size, characters, nesting.
 
 use super::CommandRefusal;
+use crate::tools::{CommandAccessKind, builtin_for};
 
 /// The longest command text, in bytes.
 pub const MAX_BYTES: usize = 16 * 1024;
@@ -65,7 +66,7 @@ pub fn scan(text: &str) -> Result<usize, CommandRefusal> {
         return Err(limit(
             "heredocs",
             "the command opens more than 4 here-documents",
-            "write the files with `write_file`",
+            &format!("write the files with `{}`", builtin_for(CommandAccessKind::Writes).name),
         ));
     }
     Ok(openers)

@@ -5,7 +5,7 @@ use super::{CommandReading, Simple};
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
 use crate::base::grant::Starts;
 use crate::policy::files::PathPattern;
-use crate::policy::names::fold_path;
+use crate::policy::name_folding::fold_path;
 
 /// Programs that show the names in a directory, but not what its files contain.
 const LISTERS: [&str; 14] = [

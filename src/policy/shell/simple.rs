@@ -11,7 +11,7 @@ use super::{
     extended, place, words,
 };
 use crate::base::grant::Starts;
-use crate::policy::names::tidy;
+use crate::policy::name_folding::tidy;
 use crate::policy::profiles::{self, SideEffects};
 use brush_parser::ast::{Assignment, CommandPrefixOrSuffixItem as Item, IoRedirect, SimpleCommand};
 

@@ -4,6 +4,7 @@ use super::scope::{CommandWalk, ShellState};
 use super::unit::Unit;
 use super::units::split;
 use super::{CommandRefusal, ShellWord, WordKind, braces};
+use crate::base::secret::is_secret_name;
 
 /// The words that result from the source of one word (braces can make several).
 ///
@@ -56,20 +57,10 @@ pub fn resolve(walk: &mut CommandWalk<'_>, state: &ShellState, units: Vec<Unit>)
     Ok(resolved)
 }
 
-/// Whether a variable's name suggests that its value is a secret.
-pub fn looks_secret(name: &str) -> bool {
-    const MARKS: [&str; 8] = [
-        "TOKEN",
-        "SECRET",
-        "PASSWORD",
-        "PASSWD",
-        "API_KEY",
-        "APIKEY",
-        "CREDENTIAL",
-        "PRIVATE",
-    ];
-    let name = name.to_ascii_uppercase();
-    MARKS.iter().any(|mark| name.contains(mark)) || name.ends_with("_KEY") || name == "KEY" || name.starts_with("AWS_")
+/// Whether a command may not expand a variable: one that is redacted, and, since nothing is lost by it, some more.
+fn looks_secret(name: &str) -> bool {
+    let upper = name.to_ascii_uppercase();
+    is_secret_name(name) || upper.contains("PRIVATE") || upper.starts_with("AWS_")
 }
 
 /// Makes one word of resolved units.

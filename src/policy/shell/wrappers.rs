@@ -221,12 +221,16 @@ pub fn step(
 
 fn odd(at: usize, word: Option<&ShellWord>) -> WrapperStep {
     let text = word.map_or("", |word| word.text.as_str());
+    let fix = match text.contains("{}") {
+        true => "pass `{}` as an argument: `sh -c 'wc -l \"$1\"' _ {}`",
+        false => "run the command directly",
+    };
     WrapperStep::Odd(
         at,
         CommandRefusal::new(
             format!("unknown_option:{text}"),
             format!("`{text}` hides which command runs"),
-            "run the command directly",
+            fix,
         ),
     )
 }
@@ -322,7 +326,8 @@ fn env(walk: &CommandWalk<'_>, words: &[ShellWord], leads_code: &mut bool) -> Re
     Ok(WrapperStep::Inner(words[at..].to_vec()))
 }
 
-/// Only `bash -c TEXT` is interpreted; other uses are those of an ordinary program.
+/// Only `bash -c TEXT` is interpreted; other uses are those of an ordinary program. The words after TEXT become `$0`, `$1`
+/// …; inside TEXT their values count as unknown.
 fn shell(words: &[ShellWord]) -> WrapperStep {
     let mut at = 1;
     let mut text_follows = false;
@@ -357,8 +362,8 @@ fn shell(words: &[ShellWord]) -> WrapperStep {
     if !text_follows {
         return WrapperStep::Plain;
     }
-    match (words.get(at).and_then(ShellWord::exact), words.len()) {
-        (Some(text), length) if length == at + 1 && !text.starts_with(['-', '+']) => WrapperStep::Text(text.to_owned()),
+    match words.get(at).and_then(ShellWord::exact) {
+        Some(text) if !text.starts_with(['-', '+']) => WrapperStep::Text(text.to_owned()),
         _ => odd(at.min(words.len().saturating_sub(1)), words.get(at)),
     }
 }

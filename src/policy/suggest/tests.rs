@@ -5,7 +5,7 @@ use crate::base::ruling::PolicyInput;
 use crate::diag::SourceFiles;
 use crate::policy::load::{PolicySource, load};
 use crate::policy::model::{KnownTools, PolicySet, Uses};
-use crate::policy::{calls, decide};
+use crate::policy::{decide, lexical_access};
 use serde_json::{Value, json};
 
 fn set(text: &str) -> PolicySet {
@@ -19,14 +19,14 @@ fn set(text: &str) -> PolicySet {
 }
 
 fn seen(set: &PolicySet, tool: &str, args: &Value) -> RecordedCall {
-    let (tool, kind, origin, access) = calls::by_name(tool, args);
+    let (tool, kind, origin, access) = lexical_access::by_name(tool, args);
     let asked = PolicyInput {
         tool: &tool,
         kind,
         origin: &origin,
         args,
     };
-    let ruling = calls::without_tree(|fs_view| decide(set, &asked, &access, fs_view, &Uses::default()));
+    let ruling = lexical_access::without_tree(|fs_view| decide(set, &asked, &access, fs_view, &Uses::default()));
     RecordedCall {
         tool,
         kind,
@@ -43,7 +43,7 @@ fn suggested(done: &[RecordedCall], shown: &Shown) -> String {
         calls: done.to_vec(),
         shown: shown.clone(),
     };
-    calls::without_tree(|fs_view| suggest(&[run], fs_view))
+    lexical_access::without_tree(|fs_view| suggest(&[run], fs_view))
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn commands_are_read_as_the_run_read_them() {
         calls: done.to_vec(),
         shown: Shown::default(),
     };
-    let text = calls::without_tree(|fs_view| suggest(&[run], fs_view));
+    let text = lexical_access::without_tree(|fs_view| suggest(&[run], fs_view));
     assert!(!text.contains("Not suggested") && text.contains("lister"), "{text}");
     let ruling = seen(&set(&text), SHELL, &json!({ "command": commands[0] })).ruling;
     assert_eq!(ruling.decision, Decision::Allow, "{}\n{text}", ruling.reason);
@@ -187,7 +187,7 @@ fn the_header_is_a_comment_that_names_the_policies() {
         ),
         (
             &["a\nb.yaml", "builtin:node"],
-            "`a\\u{a}b.yaml` and `builtin:node`; in place of one of this program",
+            "`a\\u{a}b.yaml` and `builtin:node`; instead of a shipped one",
         ),
     ];
     for (names, told) in cases {
@@ -291,7 +291,7 @@ fn what_the_policies_of_a_run_allow_is_not_suggested() {
             calls: calls_seen.to_vec(),
             shown: Shown::default(),
         };
-        calls::without_tree(|fs_view| suggest(&[run], fs_view))
+        lexical_access::without_tree(|fs_view| suggest(&[run], fs_view))
     };
     assert_eq!(
         suggested(&done),

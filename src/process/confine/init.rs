@@ -8,7 +8,7 @@ use super::memory::MemoryWatch;
 use super::report::{leave, send_message, step};
 use super::spec::{ChildMessage, Spec, Task};
 use super::{filter, limits, notify, rules, trial};
-use crate::process::tree::{below, send, table};
+use crate::process::process_tree::{below, send, table};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, set_child_subreaper, wait};
 use std::io;

@@ -107,6 +107,9 @@ pub(super) fn many_descriptors() -> rustix::io::Result<Descriptors> {
 
 impl Descriptors {
     /// Restores the original soft limit.
+    ///
+    /// # Errors
+    /// The system refuses the limit.
     pub fn put_back(self) -> rustix::io::Result<()> {
         setrlimit(Resource::Nofile, self.0)
     }

@@ -5,9 +5,10 @@ use super::filter;
 use super::mediate::{self, Places};
 use super::report::step;
 use crate::process::descriptor_socket;
+use crate::process::seccomp_listener::SeccompListener;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 /// The result of a suspended call where no listener is available.
 const REFUSED: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
@@ -20,12 +21,15 @@ pub(super) struct Handover {
 
 /// Reads and answers suspended calls.
 pub(super) struct SyscallListener {
-    fd: OwnedFd,
+    calls: SeccompListener,
     places: Places,
 }
 
 impl Handover {
     /// A new socket pair for passing the listener.
+    ///
+    /// # Errors
+    /// The system cannot create it, for example because too many files are open.
     pub fn new() -> io::Result<Self> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok(Self { ours, theirs })
@@ -33,6 +37,10 @@ impl Handover {
 
     /// The command's side: from now on its calls are suspended. If the kernel has no listener for this process (another
     /// supervisor has one, or the kernel is too old), the calls are refused instead.
+    ///
+    /// # Errors
+    /// The listener cannot be handed over, or the kernel accepts neither the filter with a listener nor the one that
+    /// refuses the calls.
     pub fn install(&self) -> Result<(), String> {
         let asking = program(libc::SECCOMP_RET_USER_NOTIF);
         let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
@@ -52,36 +60,29 @@ impl Handover {
         drop(self.theirs);
         let (_, fds) = descriptor_socket::receive(&self.ours, &mut [0]).ok()?;
         let fd = fds.into_iter().next()?;
-        Some(SyscallListener { fd, places })
+        let calls = SeccompListener::new(fd).ok()?;
+        Some(SyscallListener { calls, places })
     }
 }
 
 impl AsFd for SyscallListener {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.calls.as_fd()
     }
 }
 
 impl SyscallListener {
     /// Answers one suspended call. Call it when the descriptor is readable.
-    #[expect(unsafe_code, reason = "notifications are read and answered by ioctl")]
     pub fn answer(&self) {
-        // SAFETY: all-zero is valid for both; the kernel wants the first zeroed. Both outlive the calls.
-        unsafe {
-            let mut asked: libc::seccomp_notif = std::mem::zeroed();
-            if libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut asked) < 0 {
-                return;
-            }
-            let id = asked.id;
-            let is_waiting =
-                || libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0;
-            let mut answer: libc::seccomp_notif_resp = std::mem::zeroed();
-            answer.id = id;
-            let call = i64::from(asked.data.nr);
-            answer.error = mediate::answer(&self.places, asked.pid, call, &asked.data.args, is_waiting);
-            // A process that was killed meanwhile needs no answer.
-            libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut answer);
-        }
+        // A process that was killed meanwhile needs no answer.
+        let Ok(Some(asked)) = self.calls.receive() else { return };
+        let waits = || self.calls.waits(&asked);
+        let process = asked.thread.unsigned_abs();
+        let error = mediate::answer(&self.places, process, asked.call, &asked.arguments, waits);
+        let _ = match error {
+            0 => self.calls.succeed(&asked),
+            error => self.calls.fail(&asked, error),
+        };
     }
 }
 

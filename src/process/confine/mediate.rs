@@ -8,6 +8,7 @@
 
 use super::peek::TracedMemory;
 use super::spec::Spec;
+use crate::process::by_steps;
 use crate::process::write_guard::at;
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat, chownat, open,
@@ -235,7 +236,13 @@ fn reach(target: &Target, process: u32, memory: &TracedMemory) -> Result<OwnedFd
         flags |= OFlags::NOFOLLOW;
     }
     // A magic link of `/proc` would refer to this process, not to the caller.
-    openat2(base, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
+    match openat2(&base, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
+        Err(error) if by_steps::is_refused(error) => {
+            let root = open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+            by_steps::through_links(&root, Some(base), path.as_os_str().as_bytes(), follow)
+        }
+        opened => opened,
+    }
 }
 
 fn is_cwd(dir: u64) -> bool {

@@ -23,6 +23,9 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// All three connected to `/dev/null`.
+    ///
+    /// # Errors
+    /// `/dev/null` cannot be opened.
     pub fn null() -> io::Result<Self> {
         let null = || {
             File::options()

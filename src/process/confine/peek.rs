@@ -10,6 +10,9 @@ pub(super) struct TracedMemory(File);
 
 impl TracedMemory {
     /// Opens `/proc/PID/mem` of a process for reading.
+    ///
+    /// # Errors
+    /// The error of opening the file: the process has ended, or its memory may not be read.
     pub fn of(process: u32) -> Result<Self> {
         let opened = File::open(format!("/proc/{process}/mem"));
         opened
@@ -17,7 +20,10 @@ impl TracedMemory {
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))
     }
 
-    /// Reads exactly `count` bytes; `EFAULT` if that is not possible.
+    /// Reads exactly `count` bytes.
+    ///
+    /// # Errors
+    /// `EFAULT` if fewer bytes can be read there.
     pub fn bytes(&self, at: u64, count: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; count];
         self.0.read_exact_at(&mut bytes, at).map_err(|_| Errno::FAULT)?;
@@ -25,6 +31,9 @@ impl TracedMemory {
     }
 
     /// Reads up to the first NUL, which must come within `most` bytes.
+    ///
+    /// # Errors
+    /// `EFAULT` if the memory cannot be read; `ENAMETOOLONG` if no NUL comes in time.
     pub fn text(&self, at: u64, most: usize) -> Result<Vec<u8>> {
         let mut text = Vec::new();
         let mut buffer = [0; 256];
@@ -52,6 +61,9 @@ impl TracedMemory {
     }
 
     /// Reads an array of 64-bit integers in native byte order.
+    ///
+    /// # Errors
+    /// `EFAULT` if the memory cannot be read.
     pub fn numbers<const N: usize>(&self, at: u64) -> Result<[i64; N]> {
         let bytes = self.bytes(at, N * 8)?;
         let mut numbers = [0; N];
@@ -62,6 +74,9 @@ impl TracedMemory {
     }
 
     /// Reads two times (access, modification) whose second part is in units of `nanos` nanoseconds; `None` means now.
+    ///
+    /// # Errors
+    /// `EFAULT` if the memory cannot be read.
     pub fn times(&self, at: u64, nanos: i64) -> Result<Option<[Timespec; 2]>> {
         if at == 0 {
             return Ok(None);
@@ -75,6 +90,9 @@ impl TracedMemory {
     }
 
     /// Reads two times (access, modification) in whole seconds, as utime(2) takes them; `None` means now.
+    ///
+    /// # Errors
+    /// `EFAULT` if the memory cannot be read.
     #[cfg(target_arch = "x86_64")]
     pub fn seconds(&self, at: u64) -> Result<Option<[Timespec; 2]>> {
         if at == 0 {

@@ -145,6 +145,7 @@ mod tree_paths {
     }
 
     impl Name {
+        /// The form in which a path is written.
         pub fn of(path: &Path) -> Self {
             match path.to_str() {
                 Some(text) => Self::Text(text.to_owned()),
@@ -152,6 +153,7 @@ mod tree_paths {
             }
         }
 
+        /// The path that was written.
         pub fn path(self) -> PathBuf {
             match self {
                 Self::Text(text) => PathBuf::from(text),
@@ -160,10 +162,18 @@ mod tree_paths {
         }
     }
 
+    /// Writes a list of paths.
+    ///
+    /// # Errors
+    /// Only those of the serializer.
     pub fn serialize<S: Serializer>(paths: &[PathBuf], out: S) -> Result<S::Ok, S::Error> {
         out.collect_seq(paths.iter().map(|path| Name::of(path)))
     }
 
+    /// Reads a list of paths.
+    ///
+    /// # Errors
+    /// The input is not a list of texts or of lists of bytes.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
         let names: Vec<Name> = Vec::deserialize(from)?;
         Ok(names.into_iter().map(Name::path).collect())
@@ -176,10 +186,18 @@ mod path_pairs {
     use serde::{Deserialize, Deserializer, Serializer};
     use std::path::PathBuf;
 
+    /// Writes a list of pairs of paths.
+    ///
+    /// # Errors
+    /// Only those of the serializer.
     pub fn serialize<S: Serializer>(pairs: &[(PathBuf, PathBuf)], out: S) -> Result<S::Ok, S::Error> {
         out.collect_seq(pairs.iter().map(|(path, other)| (Name::of(path), Name::of(other))))
     }
 
+    /// Reads a list of pairs of paths.
+    ///
+    /// # Errors
+    /// The input is not a list of pairs of paths.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(PathBuf, PathBuf)>, D::Error> {
         let pairs: Vec<(Name, Name)> = Vec::deserialize(from)?;
         Ok(pairs
@@ -195,10 +213,18 @@ mod contents {
     use serde::{Deserialize, Deserializer, Serializer};
     use std::path::PathBuf;
 
+    /// Writes a list of files: path and content.
+    ///
+    /// # Errors
+    /// Only those of the serializer.
     pub fn serialize<S: Serializer>(files: &[(PathBuf, Vec<u8>)], out: S) -> Result<S::Ok, S::Error> {
         out.collect_seq(files.iter().map(|(path, bytes)| (Name::of(path), bytes)))
     }
 
+    /// Reads a list of files: path and content.
+    ///
+    /// # Errors
+    /// The input is not a list of pairs of a path and bytes.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(PathBuf, Vec<u8>)>, D::Error> {
         let files: Vec<(Name, Vec<u8>)> = Vec::deserialize(from)?;
         Ok(files.into_iter().map(|(name, bytes)| (name.path(), bytes)).collect())

@@ -2,6 +2,7 @@
 //! that the kernel starts in place of a script: for these it makes no further notification.
 
 use super::memory::MOST_PATH;
+use crate::process::by_steps;
 use crate::process::confine::mediate::named_descriptor;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2, readlinkat, stat};
 use rustix::io::Errno;
@@ -164,6 +165,7 @@ fn open_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
         match openat2(root, inside, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
             // A rename raced with the lookup.
             Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) if by_steps::is_refused(error) => return by_steps::through_links(root, None, inside, true),
             other => return other,
         }
     }

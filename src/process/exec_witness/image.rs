@@ -164,13 +164,16 @@ impl Images {
         self.fresh = fresh;
     }
 
-    /// Forgets entries that no live process can refer to. Returns an error if too many remain.
+    /// Forgets entries that no live process can refer to.
+    ///
+    /// # Errors
+    /// More entries remain than the limit.
     pub fn bound(&mut self) -> Result<(), String> {
         if self.known.len() + self.allowed.len() <= MOST {
             return Ok(());
         }
         let (mut images, mut processes) = (HashSet::new(), HashSet::new());
-        for entry in crate::process::tree::table() {
+        for entry in crate::process::process_tree::table() {
             if let Some(living) = Caller::read(entry.pid) {
                 processes.insert(living.process);
                 images.extend(living.image);

@@ -34,7 +34,10 @@ pub(super) struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// Prepares reading a process; fails if its mappings cannot be read.
+    /// Prepares reading a process.
+    ///
+    /// # Errors
+    /// [`Unread::Memory`] if its mappings cannot be read; [`Unread::TooLong`] if there are too many.
     pub fn of(process: i32) -> Result<Self, Unread> {
         Ok(Self {
             process,
@@ -44,6 +47,9 @@ impl ProcessMemory {
     }
 
     /// Reads a path without its NUL; `None` when it is longer than any valid path.
+    ///
+    /// # Errors
+    /// [`Unread::Memory`] if the memory cannot be read; [`Unread::Shared`] if another process could change it.
     pub fn path(&mut self, at: u64) -> Result<Option<Vec<u8>>, Unread> {
         match self.text(at, MOST_PATH) {
             Ok(path) => Ok(Some(path)),
@@ -53,6 +59,10 @@ impl ProcessMemory {
     }
 
     /// Reads a list of strings that ends with a null pointer, as lossy UTF-8. A null list pointer means an empty list.
+    ///
+    /// # Errors
+    /// [`Unread::Memory`] if the memory cannot be read; [`Unread::Shared`] if another process could change it;
+    /// [`Unread::TooLong`] if the list or its text exceeds the limits.
     pub fn words(&mut self, at: u64) -> Result<Vec<String>, Unread> {
         let mut words = Vec::new();
         for pointer in self.pointers(at)? {

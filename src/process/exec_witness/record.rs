@@ -18,6 +18,7 @@ const MOST_GRANTED: usize = 2_000;
 pub(in crate::process) struct ExecRecord {
     /// The first 1,000 in order, and the number of further ones.
     pub execs: Vec<JudgedExec>,
+    /// Execs beyond the first 1,000.
     pub omitted: u64,
     pub denied: Option<(JudgedExec, ExecDenial)>,
     /// Places that were granted at exec, without duplicates.
@@ -46,8 +47,10 @@ impl ExecRecord {
         self.granted.len() <= MOST_GRANTED
     }
 
-    /// Moves the record into a result. Returns an error if the witness failed: then not every exec was judged, and no
-    /// later one succeeded.
+    /// Moves the record into a result.
+    ///
+    /// # Errors
+    /// [`SpawnError::Sandbox`] if the witness failed: then not every exec was judged, and no later one succeeded.
     pub fn into_finished(self, finished: &mut Finished) -> Result<(), SpawnError> {
         if let Some(why) = self.failed {
             let why = format!("programs could no longer be judged at exec ({why}); the command was killed");

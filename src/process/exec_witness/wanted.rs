@@ -1,9 +1,9 @@
 //! Reads everything about the program that a suspended process wants to execute.
 
 use super::file::{self, ExecutableFile, FileId, ScriptInterpreter, Start};
-use super::listener::ExecNotification;
 use super::memory::{ProcessMemory, Unread};
 use crate::base::grant::{Exec, Interpreter, Starts};
+use crate::process::seccomp_listener::SeccompNotification;
 use rustix::io::Errno;
 
 /// The complete data of an exec, and the file that would run.
@@ -30,7 +30,7 @@ impl From<Unread> for Nothing {
 
 /// Reads an exec. The arguments are those of `execve` (path, argv, …) or `execveat` (directory descriptor, path, argv,
 /// …).
-pub(super) fn wanted(asked: &ExecNotification, caller: Starts) -> Result<ExecRequest, Nothing> {
+pub(super) fn wanted(asked: &SeccompNotification, caller: Starts) -> Result<ExecRequest, Nothing> {
     let process = asked.thread;
     let mut memory = ProcessMemory::of(process)?;
     let [first, second, third, ..] = asked.arguments;

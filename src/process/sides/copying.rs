@@ -42,6 +42,7 @@ pub(super) struct Copying<'a> {
 type Pair<'a> = (&'a OwnedFd, &'a OwnedFd);
 
 impl<'a> Copying<'a> {
+    /// A copy that has copied nothing yet.
     pub fn new(stop: &'a CancellationToken) -> Self {
         Self {
             bytes: MOST_BYTES,
@@ -53,6 +54,10 @@ impl<'a> Copying<'a> {
 
     /// Adds what is in `from` and not in `to`, in which no process writes yet. What its owner may not read is left out,
     /// and so is what was removed in the meantime.
+    ///
+    /// # Errors
+    /// An entry cannot be read or created, the limit of bytes or entries is reached, or the copy was cancelled. The
+    /// error names the path.
     pub fn copy_dir(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let mut left = vec![(from.to_path_buf(), to.to_path_buf())];
         let mut modes = Vec::new();

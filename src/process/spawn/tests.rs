@@ -40,7 +40,7 @@ async fn ran(text: &str) -> Finished {
 
 /// Whether a process with exactly this argument list is alive.
 fn lives(word: &str) -> bool {
-    crate::process::tree::table().iter().any(|entry| {
+    crate::process::process_tree::table().iter().any(|entry| {
         let words = std::fs::read(format!("/proc/{}/cmdline", entry.pid)).unwrap_or_default();
         !entry.zombie && words.split(|byte| *byte == 0).any(|have| have == word.as_bytes())
     })

@@ -1,8 +1,9 @@
-//! File operations on the workspace through directory handles (openat2(2)): each call names one entry of an open
+//! File operations on the workspace through directory handles: each call names one entry of an open
 //! directory and follows no link, so that a hostile process cannot redirect it by replacing a path component.
 //! Errors are those of the system calls.
 
 use crate::base::sync::lock;
+use crate::process::by_steps;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RawDir, RawMode, ResolveFlags, Stat, Timespec, Timestamps, XattrFlags,
@@ -45,21 +46,28 @@ pub(crate) fn root(path: &Path) -> Result<OwnedFd> {
     )
 }
 
+/// Opens `path` below `root` without following any link.
+fn beneath(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd> {
+    match openat2(root, or_dot(path), flags, Mode::empty(), BENEATH) {
+        Err(error) if by_steps::is_refused(error) => by_steps::without_links(root, path, flags),
+        opened => opened,
+    }
+}
+
 /// Opens a directory below `root`; `""` is `root`.
 pub(crate) fn dir(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
-    openat2(root, or_dot(path), DIRECTORY, Mode::empty(), BENEATH)
+    beneath(root, path, DIRECTORY)
 }
 
 /// Opens an `O_PATH` handle of the entry at `path`, which can neither read nor write it.
 pub(crate) fn handle(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat2(root, or_dot(path), flags, Mode::empty(), BENEATH)
+    beneath(root, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)
 }
 
 /// Opens a regular file below `root` for reading. Never blocks on a FIFO.
 pub(crate) fn file(root: &OwnedFd, path: &Path) -> Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = openat2(root, path, flags, Mode::empty(), BENEATH)?;
+    let file = beneath(root, path, flags)?;
     match FileType::from_raw_mode(fstat(&file)?.st_mode) {
         FileType::RegularFile => Ok(file.into()),
         _ => Err(Errno::INVAL),
@@ -405,6 +413,23 @@ fn remove_once(dir: &OwnedFd, name: &OsStr, (top, moved): (&OwnedFd, &mut Vec<Os
         }
     }
     unlinkat(dir, name, AtFlags::REMOVEDIR)
+}
+
+/// Removes what is at a path, also where the mode of a directory on the way denies access to its owner: these get their
+/// modes back. A missing entry is no error.
+pub(crate) fn remove_below(root: &OwnedFd, path: &Path) -> Result<()> {
+    let (dir, name) = match parent(root, path) {
+        Err(Errno::ACCESS) => {
+            let above = path.parent().unwrap_or(Path::new(""));
+            let name = path.file_name().ok_or(Errno::INVAL)?;
+            let (dir, mode) = opened_up_below(root, above)?.ok_or(Errno::ACCESS)?;
+            let removed = remove(&dir, name);
+            set_mode(&dir, mode)?;
+            return removed;
+        }
+        found => found?,
+    };
+    remove(&dir, name)
 }
 
 pub(crate) fn is_dir(data: &Stat) -> bool {

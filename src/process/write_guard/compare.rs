@@ -278,10 +278,7 @@ impl WriteGuard {
     /// temporary or in this process, and the directory may hold what was there before.
     fn limits(&self, over: Vec<walk::Over>, undone: &mut Undo) {
         for over in over {
-            let gone = over.code == walk::LONG_PATH
-                && at::parent(&self.root, &over.path)
-                    .and_then(|(dir, name)| at::remove(&dir, name))
-                    .is_ok();
+            let gone = over.code == walk::LONG_PATH && at::remove_below(&self.root, &over.path).is_ok();
             undone.limit(over.code, &over.path, gone);
         }
     }
@@ -355,7 +352,7 @@ impl WriteGuard {
     }
 
     fn remove(&self, path: &Path, reason: (String, Option<String>), undone: &mut Undo) {
-        let gone = at::parent(&self.root, path).and_then(|(dir, name)| at::remove(&dir, name));
+        let gone = at::remove_below(&self.root, path);
         undone.add(path, reason, PathChange::Added, gone.is_ok());
     }
 

@@ -1,16 +1,18 @@
 //! Git's index for commands from which files are hidden: the entries of hidden files are marked, so that git takes these
 //! files as unchanged, prints no contents of theirs as removed, and records none as empty. A command that cannot write an
 //! index sees a marked copy of it. One that can write it gets the marks in the index itself; they are removed when it has
-//! ended. Hidden files that git does not track are in the copy of `info/exclude` that a command sees, so that none is
-//! added.
+//! ended. Hidden files that git does not track are in the copy of `info/exclude` that a command sees, or without one in the
+//! private home's patterns, so that none is added. What is added nevertheless is taken out again, if the index still has it at the end.
 
 use super::at;
-use crate::base::git_index::{self, IndexEntry};
+use crate::base::event::PathChange;
+use crate::base::git_index::{self, IndexEntry, NextEntry};
+use crate::base::grant::{ADDED_EMPTY, Undone};
 use crate::base::sync::lock;
-use crate::process::Confinement;
 use crate::process::confine::spec::WorkspaceReach;
 use crate::process::temporary::{self, Temporary};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use crate::process::{Confinement, SandboxLevel, is_git_dir};
+use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -34,11 +36,34 @@ const MOST_POINTER: u64 = 8192;
 const MOST_EXCLUDE: u64 = 4 << 20;
 /// Patterns for files that git does not track, in a git directory.
 const EXCLUDE: &str = "info/exclude";
+/// Patterns for files that git does not track, in the home: git reads them if no setting names another file.
+const USER_EXCLUDE: &str = ".config/git/ignore";
+/// Beginning of the names of files that say which marks must go from an index. A process that is killed leaves them.
+const MARKS: &str = "marks-";
 /// The most copies of one index: commands of steps, of servers and of the model may have different files hidden.
 const MOST_COPIES: usize = 8;
 
-/// The paths of hidden files, relative to the top of a repository.
+/// Paths relative to the top of a repository.
 type Names = BTreeSet<Vec<u8>>;
+
+/// The files of a repository that a command does not see.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Unseen {
+    names: Names,
+    /// The top of the repository.
+    top: PathBuf,
+    /// If the workspace is a subdirectory of the repository: its path, with a slash at the end. Nothing else of the tree is
+    /// mounted.
+    only_below: Option<Vec<u8>>,
+}
+
+impl Unseen {
+    /// Conflicts outside the workspace stay visible.
+    fn has(&self, entry: &IndexEntry<'_>) -> bool {
+        let is_outside = |dir: &Vec<u8>| !entry.in_conflict && !entry.path.starts_with(dir);
+        self.names.contains(entry.path) || self.only_below.as_ref().is_some_and(is_outside)
+    }
+}
 
 /// The indexes of a run's commands.
 #[derive(Debug, Default)]
@@ -56,16 +81,18 @@ struct State {
     made: u64,
     /// The indexes with marks, by their path in the workspace.
     marked: BTreeMap<PathBuf, InPlace>,
+    /// Whether the marks of killed processes are gone.
+    is_clean: bool,
 }
 
 #[derive(Debug)]
 struct MarkedCopies {
     of: FileState,
     /// `None`: git tracks none of the hidden files.
-    files: BTreeMap<Names, Option<Arc<CopyFile>>>,
+    files: BTreeMap<Unseen, Option<Arc<CopyFile>>>,
 }
 
-/// A file with a marked copy, removed when no command needs it any more.
+/// A file for commands, such as a marked copy, removed when none needs it any more.
 #[derive(Debug)]
 struct CopyFile(PathBuf);
 
@@ -83,6 +110,8 @@ struct InPlace {
     users: usize,
     /// The entries that had no mark before.
     added: Names,
+    /// Where these are recorded.
+    records: Vec<CopyFile>,
 }
 
 /// What tells a file from what it was before.
@@ -110,9 +139,105 @@ impl FileState {
 #[derive(Debug)]
 pub(super) struct IndexView {
     views: Arc<IndexViews>,
+    workspace: PathBuf,
     root: OwnedFd,
     marked: Vec<PathBuf>,
+    writable: Vec<WritableIndex>,
     copies: Vec<Arc<CopyFile>>,
+}
+
+/// An index that a command may write.
+#[derive(Debug)]
+struct WritableIndex {
+    /// Its path in the workspace.
+    path: PathBuf,
+    git_dir: PathBuf,
+    unseen: Unseen,
+    /// The hidden files that were empty in it before.
+    empty: Names,
+    /// The commit that it was based on before.
+    head: Head,
+}
+
+impl WritableIndex {
+    /// Whether the command recorded a hidden file as empty.
+    fn is_recorded(&self, entry: &IndexEntry<'_>) -> bool {
+        entry.is_empty && self.unseen.names.contains(entry.path) && !self.empty.contains(entry.path)
+    }
+}
+
+impl IndexView {
+    /// Call it when the command has ended. What it recorded of hidden files, which are empty for it, is taken out of the
+    /// indexes again. Returns these files.
+    pub fn end(self) -> Vec<Undone> {
+        self.writable.iter().flat_map(|index| self.taken_out(index)).collect()
+    }
+
+    fn taken_out(&self, index: &WritableIndex) -> Vec<Undone> {
+        let mut found = Names::new();
+        // One that cannot be read is none for git either.
+        let _ = rewritten(&self.root, &index.path, &mut |entry| {
+            if index.is_recorded(&entry) {
+                found.insert(entry.path.to_vec());
+            }
+            NextEntry::marked_if(entry.is_marked)
+        });
+        let of_tree = |name: &[u8]| {
+            let path = index.unseen.top.join(OsStr::from_bytes(name));
+            path.strip_prefix(&self.workspace)
+                .map(Path::to_path_buf)
+                .unwrap_or(path)
+        };
+        // A file that is empty was recorded as it is.
+        found.retain(|name| {
+            let data = at::stat_below(&self.root, &of_tree(name));
+            !data.is_ok_and(|data| data.st_size == 0)
+        });
+        if found.is_empty() {
+            return Vec::new();
+        }
+        let out = set(&self.root, &index.path, &mut |entry| match found.contains(entry.path)
+            && index.is_recorded(&entry)
+        {
+            true => NextEntry::Removed,
+            false => NextEntry::marked_if(entry.is_marked),
+        });
+        // A commit that was made meanwhile may have them too.
+        let restored = out.is_ok() && Head::of(&index.git_dir) == index.head;
+        let undone = found.iter().map(|name| Undone {
+            path: of_tree(name).to_string_lossy().into_owned(),
+            code: ADDED_EMPTY.to_owned(),
+            rule: None,
+            restored,
+            change: PathChange::Added,
+        });
+        undone.collect()
+    }
+}
+
+/// What names the current commit of a repository: its `HEAD`, and the branch that this names.
+#[derive(Debug, PartialEq, Eq)]
+struct Head(Vec<Option<Vec<u8>>>);
+
+impl Head {
+    fn of(git_dir: &Path) -> Self {
+        let read = |path: &Path| {
+            let mut bytes = Vec::new();
+            let file = opened(path).ok()??;
+            file.take(MOST_POINTER).read_to_end(&mut bytes).ok()?;
+            Some(bytes)
+        };
+        let text = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes.trim_ascii()));
+        let head = read(&git_dir.join("HEAD"));
+        // A linked worktree has its branches elsewhere.
+        let common = read(&git_dir.join("commondir")).map(|dir| git_dir.join(text(&dir)));
+        let common = common.unwrap_or_else(|| git_dir.to_path_buf());
+        let branch = head.as_deref().and_then(|head| head.strip_prefix(b"ref:"));
+        let branch = branch.and_then(|branch| read(&common.join(text(branch))));
+        // With this format no branch has a file of its own.
+        let tables = read(&common.join("reftable/tables.list"));
+        Self(vec![head, branch, tables])
+    }
 }
 
 impl Drop for IndexView {
@@ -129,7 +254,7 @@ impl Drop for IndexView {
             if let Some(marked) = state.marked.remove(index) {
                 // If this fails, the marks stay: git then overlooks changes of these files, and loses nothing.
                 let _ = set(&self.root, index, &mut |entry| {
-                    entry.is_marked && !marked.added.contains(entry.path)
+                    NextEntry::marked_if(entry.is_marked && !marked.added.contains(entry.path))
                 });
             }
         }
@@ -137,7 +262,8 @@ impl Drop for IndexView {
 }
 
 impl IndexViews {
-    /// Lets a command see the indexes of the repositories that have `hidden` files with these files as unchanged. `None` if
+    /// Lets a command see the indexes of the repositories that have `hidden` files with these files as unchanged; that of
+    /// the repository of which the workspace is a subdirectory, also with all that lies outside the workspace. `None` if
     /// there is no such repository.
     ///
     /// # Errors
@@ -149,27 +275,40 @@ impl IndexViews {
         reach: &mut WorkspaceReach,
         may_write: impl Fn(&WorkspaceReach, &Path) -> bool,
     ) -> Result<Option<IndexView>, String> {
-        let repositories = repositories(hidden);
+        let mut repositories = repositories(hidden);
+        if let Some((git_dir, workspace)) = outer(confinement) {
+            repositories.entry(git_dir).or_default().only_below = Some(workspace);
+        }
         if repositories.is_empty() {
             return Ok(None);
         }
+        self.clean();
         let mut view = IndexView {
             views: Arc::clone(self),
+            workspace: confinement.workspace.clone(),
             root: at::root(&confinement.workspace).map_err(|error| error.to_string())?,
             marked: Vec::new(),
+            writable: Vec::new(),
             copies: Vec::new(),
         };
-        for (git_dir, names) in repositories {
+        let mut without_exclude = Names::new();
+        for (git_dir, unseen) in repositories {
             let exclude = git_dir.join(EXCLUDE);
-            let copy = self.exclude(&exclude, &names).map_err(|why| {
+            let would_add = |place: &Path, why: String| {
                 format!(
                     "limit:hidden_files: {}: {why}, so git would add the files that commands must not read",
-                    exclude.display()
+                    place.display()
                 )
-            })?;
-            if let Some(copy) = copy {
-                reach.shown.push((exclude, copy.0.clone()));
-                view.copies.push(copy);
+            };
+            match self
+                .exclude(&exclude, &unseen)
+                .map_err(|why| would_add(&exclude, why))?
+            {
+                Some(copy) => {
+                    reach.shown.push((exclude, copy.0.clone()));
+                    view.copies.push(copy);
+                }
+                None => without_exclude.extend(unseen.names.iter().cloned()),
             }
             let index = git_dir.join("index");
             // Git follows a link.
@@ -183,47 +322,98 @@ impl IndexViews {
             let inside = index.strip_prefix(&confinement.workspace).ok();
             match inside.filter(|inside| may_write(reach, inside)) {
                 Some(inside) => {
-                    if self.mark(&view.root, inside, &names).map_err(said)? {
+                    let head = Head::of(&git_dir);
+                    let (has_marks, empty) = self.mark(&view, inside, &unseen).map_err(said)?;
+                    if has_marks {
                         view.marked.push(inside.to_path_buf());
                     }
+                    view.writable.push(WritableIndex {
+                        path: inside.to_path_buf(),
+                        git_dir,
+                        unseen,
+                        empty,
+                        head,
+                    });
                 }
                 None => {
-                    if let Some(copy) = self.copy(&index, &names).map_err(said)? {
+                    let copy = match self.copy(&index, &unseen) {
+                        // Nothing is hidden; git only says that files outside the workspace are deleted.
+                        Err(_) if unseen.names.is_empty() => None,
+                        copy => copy.map_err(said)?,
+                    };
+                    if let Some(copy) = copy {
                         reach.shown.push((index, copy.0.clone()));
                         view.copies.push(copy);
                     }
                 }
             }
         }
+        if !without_exclude.is_empty() {
+            // What is added all the same is taken out when the command has ended.
+            if let Ok(Some((place, copy))) = self.user_exclude(confinement, &without_exclude) {
+                reach.shown.push((place, copy.0.clone()));
+                view.copies.push(Arc::new(copy));
+            }
+        }
         Ok(Some(view))
     }
 
+    /// A list of these files where git looks for its user's patterns in the private home, for repositories that have no
+    /// `info/exclude`, and where the command sees it. `None` without a private home.
+    fn user_exclude(&self, confinement: &Confinement, names: &Names) -> io::Result<Option<(PathBuf, CopyFile)>> {
+        let home = confinement.env.iter().find(|(name, _)| name == "HOME");
+        let mut places = confinement.placed.writable.iter();
+        let Some((home, seen)) = home.and_then(|(_, home)| places.find(|(_, seen)| *seen == Path::new(home))) else {
+            return Ok(None);
+        };
+        // A mount needs a file below it. What commands left there is replaced, and no link of theirs is followed.
+        let (dir, name) = at::parent_made(&at::root(home)?, Path::new(USER_EXCLUDE))?;
+        let is_file = at::stat(&dir, name).is_ok_and(|data| FileType::from_raw_mode(data.st_mode).is_file());
+        if !is_file {
+            at::remove(&dir, name)?;
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(&dir, name, flags, Mode::from_raw_mode(0o600))?;
+        }
+        let mut bytes = Vec::new();
+        add_patterns(&mut bytes, names);
+        let copy = lock(&self.state).new_copy(&bytes, (0, 0))?;
+        Ok(Some((seen.join(USER_EXCLUDE), copy)))
+    }
+
+    /// Removes, once, the marks that killed processes left: they would be taken for those of the user.
+    fn clean(&self) {
+        let mut state = lock(&self.state);
+        if !std::mem::replace(&mut state.is_clean, true) {
+            temporary::remove_left(temporary::GIT);
+        }
+    }
+
     /// The marked copy of an index; `None` if it needs no marks or does not exist.
-    fn copy(&self, index: &Path, names: &Names) -> Result<Option<Arc<CopyFile>>, String> {
-        self.kept_copy(index, names, |file, data| {
-            marked(file, data, index.parent(), &mut |entry| is_marked(entry, names))
+    fn copy(&self, index: &Path, unseen: &Unseen) -> Result<Option<Arc<CopyFile>>, String> {
+        self.kept_copy(index, unseen, |file, data| {
+            marked(file, data, index.parent(), &mut |entry| marked_too(entry, unseen))
         })
     }
 
     /// A copy of `info/exclude` that also names the hidden files; `None` if there is no such file.
-    fn exclude(&self, path: &Path, names: &Names) -> Result<Option<Arc<CopyFile>>, String> {
-        self.kept_copy(path, names, |file, data| {
+    fn exclude(&self, path: &Path, unseen: &Unseen) -> Result<Option<Arc<CopyFile>>, String> {
+        if unseen.names.is_empty() {
+            return Ok(None);
+        }
+        self.kept_copy(path, unseen, |file, data| {
             let mut bytes = contents(file, data, MOST_EXCLUDE)?;
             bytes.push(b'\n');
-            for name in names.iter().filter(|name| !name.contains(&b'\n')) {
-                bytes.extend(exact_pattern(name));
-                bytes.push(b'\n');
-            }
+            add_patterns(&mut bytes, &unseen.names);
             Ok(Some(bytes))
         })
     }
 
-    /// The copy of a file for these names: what `make` returns, as long as the file stays as it is. `None` if the file does
+    /// The copy of a file for these unseen files: what `make` returns, as long as the file stays as it is. `None` if the file does
     /// not exist or `make` returns `None`.
     fn kept_copy(
         &self,
         path: &Path,
-        names: &Names,
+        unseen: &Unseen,
         make: impl FnOnce(&mut File, &Metadata) -> Result<Option<Vec<u8>>, String>,
     ) -> Result<Option<Arc<CopyFile>>, String> {
         let Some(mut file) = opened(path).map_err(|error| error.to_string())? else {
@@ -233,7 +423,7 @@ impl IndexViews {
         let of = FileState::of(&data);
         let mut state = lock(&self.state);
         let known = state.copies.get(path).filter(|copies| copies.of == of);
-        if let Some(copy) = known.and_then(|copies| copies.files.get(names)) {
+        if let Some(copy) = known.and_then(|copies| copies.files.get(unseen)) {
             return Ok(copy.clone());
         }
         let copy = make(&mut file, &data)?.map(|bytes| state.new_copy(&bytes, of.modified));
@@ -241,46 +431,57 @@ impl IndexViews {
             .transpose()
             .map_err(|error| temporary::why_not(&error))?
             .map(Arc::new);
-        state.remember(path, of, names.clone(), copy.clone());
+        state.remember(path, of, unseen.clone(), copy.clone());
         Ok(copy)
     }
 
-    /// Marks an index of the workspace for one more command. Returns whether it has marks that must go again.
-    fn mark(&self, root: &OwnedFd, index: &Path, names: &Names) -> Result<bool, String> {
+    /// Marks an index of the workspace for one more command. Returns whether it has marks that must go again, and which
+    /// hidden files are empty in it.
+    fn mark(&self, view: &IndexView, index: &Path, unseen: &Unseen) -> Result<(bool, Names), String> {
+        let root = &view.root;
         let mut state = lock(&self.state);
         let mut conflict = None;
         let mut new = Names::new();
+        let mut empty = Names::new();
         rewritten(root, index, &mut |entry| {
-            let is_hidden = names.contains(entry.path);
+            let is_hidden = unseen.has(&entry);
+            if entry.is_empty && is_hidden {
+                empty.insert(entry.path.to_vec());
+            }
             if is_hidden && entry.in_conflict {
                 conflict = Some(String::from_utf8_lossy(entry.path).into_owned());
             } else if is_hidden && !entry.is_marked {
                 new.insert(entry.path.to_vec());
             }
-            entry.is_marked
+            NextEntry::marked_if(entry.is_marked)
         })?;
         if let Some(path) = conflict {
             return Err(format!(
                 "{path} is in a merge conflict, which a command that writes the index could not be kept from resolving; resolve it"
             ));
         }
+        let mut record = None;
         if !new.is_empty() {
-            set(root, index, &mut |entry| is_marked(entry, names))?;
+            // First, so that no moment is without it.
+            let made = state.new_record(&view.workspace, index, &new);
+            record = Some(made.map_err(|error| temporary::why_not(&error))?);
+            set(root, index, &mut |entry| marked_too(entry, unseen))?;
         }
         let entry = state.marked.entry(index.to_path_buf()).or_default();
         entry.added.append(&mut new);
+        entry.records.extend(record);
         if entry.users == 0 && entry.added.is_empty() {
             state.marked.remove(index);
-            return Ok(false);
+            return Ok((false, empty));
         }
         entry.users += 1;
-        Ok(true)
+        Ok((true, empty))
     }
 }
 
 impl State {
-    /// Remembers the copy of a file in this state for these names.
-    fn remember(&mut self, path: &Path, of: FileState, names: Names, copy: Option<Arc<CopyFile>>) {
+    /// Remembers the copy of a file in this state for these unseen files.
+    fn remember(&mut self, path: &Path, of: FileState, unseen: Unseen, copy: Option<Arc<CopyFile>>) {
         let is_current = self
             .copies
             .get(path)
@@ -290,48 +491,118 @@ impl State {
             self.copies.insert(path.to_path_buf(), MarkedCopies { of, files });
         }
         if let Some(copies) = self.copies.get_mut(path) {
-            copies.files.insert(names, copy);
+            copies.files.insert(unseen, copy);
         }
     }
 
     /// Writes a copy with the times of the original: git compares them with those of the files.
     fn new_copy(&mut self, bytes: &[u8], modified: (i64, i64)) -> io::Result<CopyFile> {
+        let (file, copy) = self.new_file("index-", bytes)?;
+        at::set_modified(&file, modified)?;
+        Ok(copy)
+    }
+
+    /// Records the marks that this process makes, for [`unmark_left`]: the workspace, the index in it, and the entries, each
+    /// with a NUL byte at its end.
+    fn new_record(&mut self, workspace: &Path, index: &Path, names: &Names) -> io::Result<CopyFile> {
+        let paths = [workspace, index].map(|path| path.as_os_str().as_bytes());
+        let mut bytes = Vec::new();
+        for part in paths.into_iter().chain(names.iter().map(Vec::as_slice)) {
+            bytes.extend_from_slice(part);
+            bytes.push(0);
+        }
+        Ok(self.new_file(MARKS, &bytes)?.1)
+    }
+
+    fn new_file(&mut self, prefix: &str, bytes: &[u8]) -> io::Result<(File, CopyFile)> {
         let dir = match self.dir.take() {
             Some(dir) => dir,
             None => Temporary::make(temporary::GIT)?,
         };
         self.made += 1;
-        let path = dir.path().join(format!("index-{}", self.made));
+        let path = dir.path().join(format!("{prefix}{}", self.made));
         self.dir = Some(dir);
         let mut file = File::create_new(&path)?;
+        let made = CopyFile(path);
         file.write_all(bytes)?;
-        at::set_modified(&file, modified)?;
-        Ok(CopyFile(path))
+        Ok((file, made))
     }
+}
+
+/// Removes the marks that a killed process recorded in its temporary directory. `false` if an index is locked or cannot be
+/// written, so that a later process has to try again.
+pub(in crate::process) fn unmark_left(dir: &Path) -> bool {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let records = entries.filter(|entry| entry.file_name().as_bytes().starts_with(MARKS.as_bytes()));
+    records.filter(|record| !unmark(&record.path())).count() == 0
+}
+
+fn unmark(record: &Path) -> bool {
+    let read = || {
+        let mut file = opened(record).ok()??;
+        let data = file.metadata().ok()?;
+        contents(&mut file, &data, MOST_BYTES).ok()
+    };
+    let bytes = read().unwrap_or_default();
+    let mut parts = bytes.split(|byte| *byte == 0);
+    let (Some(workspace), Some(index)) = (parts.next(), parts.next()) else {
+        return true;
+    };
+    let names: BTreeSet<&[u8]> = parts.collect();
+    let index = Path::new(OsStr::from_bytes(index));
+    // Nothing has marks where the workspace or its repository is gone.
+    let Ok(root) = at::root(Path::new(OsStr::from_bytes(workspace))) else {
+        return true;
+    };
+    let unmarked = |entry: IndexEntry<'_>| NextEntry::marked_if(entry.is_marked && !names.contains(entry.path));
+    at::stat_below(&root, index).is_err() || set(&root, index, &mut { unmarked }).is_ok()
 }
 
 /// The git directories of the repositories that contain these files, and the files relative to each repository's top. Of
 /// nested ones all count: whatever the inner one is, the outer one may track the file.
-fn repositories(hidden: &[PathBuf]) -> BTreeMap<PathBuf, Names> {
+fn repositories(hidden: &[PathBuf]) -> BTreeMap<PathBuf, Unseen> {
     let mut dirs: BTreeMap<&Path, Option<PathBuf>> = BTreeMap::new();
-    let mut found: BTreeMap<PathBuf, Names> = BTreeMap::new();
+    let mut found: BTreeMap<PathBuf, Unseen> = BTreeMap::new();
     for path in hidden {
         for top in path.ancestors().skip(1) {
             let dir = dirs.entry(top).or_insert_with(|| git_dir(top));
             if let Some(dir) = dir
                 && let Ok(name) = path.strip_prefix(top)
             {
-                let names = found.entry(dir.clone()).or_default();
-                names.insert(name.as_os_str().as_bytes().to_vec());
+                let unseen = found.entry(dir.clone()).or_default();
+                unseen.top = top.to_path_buf();
+                unseen.names.insert(name.as_os_str().as_bytes().to_vec());
             }
         }
     }
     found
 }
 
-/// Whether an entry has the mark where these files are hidden.
-fn is_marked(entry: IndexEntry<'_>, hidden: &Names) -> bool {
-    entry.is_marked || hidden.contains(entry.path)
+/// The git directory of the repository of which the workspace is a subdirectory, if commands see it, and the path of the
+/// workspace in that repository with a slash at the end. At level `landlock` commands see the rest of the tree.
+fn outer(confinement: &Confinement) -> Option<(PathBuf, Vec<u8>)> {
+    if confinement.level != SandboxLevel::Full {
+        return None;
+    }
+    let workspace = &confinement.workspace;
+    let mut dirs = workspace.ancestors().map(|top| (top, git_dir(top)));
+    let (top, dir) = dirs.find_map(|(top, dir)| Some((top, dir?)))?;
+    let below = workspace.strip_prefix(top).ok()?.as_os_str().as_bytes();
+    let is_seen = confinement.readable.iter().any(|seen| dir.starts_with(seen));
+    (!below.is_empty() && is_seen).then(|| (dir, [below, b"/"].concat()))
+}
+
+/// An entry with its mark, and with one where these files are not seen.
+fn marked_too(entry: IndexEntry<'_>, unseen: &Unseen) -> NextEntry {
+    NextEntry::marked_if(entry.is_marked || unseen.has(&entry))
+}
+
+/// Adds the pattern of each path, a line each; a name with a line break has none.
+fn add_patterns(bytes: &mut Vec<u8>, names: &Names) {
+    for name in names.iter().filter(|name| !name.contains(&b'\n')) {
+        bytes.extend(exact_pattern(name));
+        bytes.push(b'\n');
+    }
 }
 
 /// The pattern of a `.gitignore` that fits this path from the top, and nothing else.
@@ -349,8 +620,7 @@ fn exact_pattern(path: &[u8]) -> Vec<u8> {
 /// The git directory of the repository whose top is `top`. Git takes none without these entries.
 fn git_dir(top: &Path) -> Option<PathBuf> {
     let dir = named_git_dir(top)?;
-    let has = |name: &str| std::fs::symlink_metadata(dir.join(name)).is_ok();
-    (has("HEAD") && (has("objects") || has("commondir"))).then_some(dir)
+    is_git_dir(&dir).then_some(dir)
 }
 
 /// The directory that is `.git` in `top`, or that this file or link names.
@@ -392,15 +662,15 @@ fn contents(file: &mut File, data: &Metadata, most: u64) -> Result<Vec<u8>, Stri
     }
 }
 
-/// An index with marks; `None` if none changes.
+/// An index with other entries; `None` if none changes.
 fn marked(
     file: &mut File,
     data: &Metadata,
     dir: Option<&Path>,
-    is_marked: &mut dyn FnMut(IndexEntry<'_>) -> bool,
+    next: &mut dyn FnMut(IndexEntry<'_>) -> NextEntry,
 ) -> Result<Option<Vec<u8>>, String> {
     let not_read = |_| "it is no index of a version that is known (2 to 4)".to_owned();
-    let rewritten = git_index::mark(&contents(file, data, MOST_BYTES)?, is_marked).map_err(not_read)?;
+    let rewritten = git_index::change(&contents(file, data, MOST_BYTES)?, next).map_err(not_read)?;
     if let Some(shared) = rewritten.shared {
         let of_shared = |error: io::Error| format!("{shared}: {error}");
         let path = dir.map(|dir| dir.join(&shared)).unwrap_or_default();
@@ -408,7 +678,7 @@ fn marked(
             .and_then(|file| file.ok_or_else(|| io::ErrorKind::NotFound.into()))
             .map_err(of_shared)?;
         let data = file.metadata().map_err(of_shared)?;
-        let others = git_index::mark(&contents(&mut file, &data, MOST_BYTES)?, is_marked).map_err(not_read)?;
+        let others = git_index::change(&contents(&mut file, &data, MOST_BYTES)?, next).map_err(not_read)?;
         if others.bytes.is_some() || rewritten.bytes.is_some() {
             return Err(
                 "it is split, and entries of a split index cannot be marked (`git update-index --no-split-index`)"
@@ -420,10 +690,10 @@ fn marked(
 }
 
 /// Rewrites an index of the workspace, as git does: through `index.lock`, which also keeps git away. Follows no link.
-fn set(root: &OwnedFd, index: &Path, is_marked: &mut dyn FnMut(IndexEntry<'_>) -> bool) -> Result<(), String> {
+fn set(root: &OwnedFd, index: &Path, next: &mut dyn FnMut(IndexEntry<'_>) -> NextEntry) -> Result<(), String> {
     let (dir, name) = at::parent(root, index).map_err(|error| error.to_string())?;
     let lock_file = locked(&dir).map_err(|error| format!("{LOCK_NAME}: {error}"))?;
-    let done = rewritten(root, index, is_marked).and_then(|new| match new {
+    let done = rewritten(root, index, next).and_then(|new| match new {
         Some(new) => replace(&dir, name, lock_file, &new)
             .map(|()| true)
             .map_err(|error| error.to_string()),
@@ -454,11 +724,11 @@ struct NewIndex {
     old: Metadata,
 }
 
-/// An index of the workspace with other marks; `None` if none changes or it does not exist.
+/// An index of the workspace with other entries; `None` if none changes or it does not exist.
 fn rewritten(
     root: &OwnedFd,
     index: &Path,
-    is_marked: &mut dyn FnMut(IndexEntry<'_>) -> bool,
+    next: &mut dyn FnMut(IndexEntry<'_>) -> NextEntry,
 ) -> Result<Option<NewIndex>, String> {
     let mut file = match at::file(root, index) {
         Ok(file) => file,
@@ -467,7 +737,7 @@ fn rewritten(
     };
     let old = file.metadata().map_err(|error| error.to_string())?;
     let dir = at::dir(root, index.parent().unwrap_or(Path::new(""))).map_err(|error| error.to_string())?;
-    let bytes = marked(&mut file, &old, Some(Path::new(&at::own_link(&dir))), is_marked)?;
+    let bytes = marked(&mut file, &old, Some(Path::new(&at::own_link(&dir))), next)?;
     Ok(bytes.map(|bytes| NewIndex { bytes, old }))
 }
 

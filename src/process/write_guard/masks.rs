@@ -5,12 +5,12 @@
 use super::index_view::{IndexView, IndexViews};
 use super::walk::{Known, Over, TreeWalk};
 use super::{MOST_MOUNTS, at};
-use crate::base::git_config;
 use crate::base::grant::{ClosedPaths, NothingClosed, Writes};
 use crate::base::sync::lock;
+use crate::base::{git_config, git_dir};
 use crate::process::confine::spec::WorkspaceReach;
 use crate::process::sides::Side;
-use crate::process::{Confinement, SandboxLevel, live};
+use crate::process::{Confinement, SandboxLevel, is_git_dir, live};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -153,25 +153,14 @@ fn holds_no_settings(root: &OwnedFd, dir: &Path) -> bool {
 /// Whether a path is a configuration file in a git directory of any name: a bare repository, or one of its worktrees.
 fn is_config_of_bare(root: &OwnedFd, path: &Path) -> bool {
     let named = path.file_name().and_then(OsStr::to_str);
-    let beside = |name: &str, kind: FileType| has(root, &path.with_file_name(name), kind);
-    named.is_some_and(git_config::is_config)
-        && has_head(root, path)
-        && (beside("commondir", FileType::RegularFile)
-            || beside("objects", FileType::Directory)
-            || beside("objects", FileType::Symlink))
+    let beside = |name: &str| at::stat_below(root, &path.with_file_name(name)).is_ok();
+    named.is_some_and(git_config::is_config) && git_dir::is_git_dir(beside)
 }
 
-/// Whether `HEAD` is beside a path. Git also takes a link for it, even one that leads nowhere (`core.preferSymlinkRefs`).
+/// Whether a file or a link that is `HEAD` is beside a path.
 fn has_head(root: &OwnedFd, path: &Path) -> bool {
-    let head = path.with_file_name("HEAD");
-    [FileType::RegularFile, FileType::Symlink]
-        .into_iter()
-        .any(|kind| has(root, &head, kind))
-}
-
-/// Whether there is an entry of this kind.
-fn has(root: &OwnedFd, path: &Path, kind: FileType) -> bool {
-    at::stat_below(root, path).is_ok_and(|data| FileType::from_raw_mode(data.st_mode) == kind)
+    let kind = at::stat_below(root, &path.with_file_name("HEAD")).map(|data| FileType::from_raw_mode(data.st_mode));
+    matches!(kind, Ok(FileType::RegularFile | FileType::Symlink))
 }
 
 /// The last name of a path.
@@ -370,17 +359,13 @@ fn roots(confinement: &Confinement) -> Vec<Root> {
             roots.push(root(slot.join(&layer.name).join("upper"), vec![layer.place.clone()]));
         }
     }
-    let repositories = confinement.readable.iter().filter(|dir| is_repository(dir));
+    let repositories = confinement.readable.iter().filter(|dir| is_git_dir(dir));
     roots.extend(repositories.map(|dir| Root {
         top: dir.clone(),
         name: ".git".to_owned(),
         seen: vec![dir.clone()],
     }));
     roots
-}
-
-fn is_repository(dir: &Path) -> bool {
-    dir.join("HEAD").is_file() && dir.join("objects").is_dir()
 }
 
 /// The directories in a directory, sorted; none if it does not exist.

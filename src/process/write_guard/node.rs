@@ -65,6 +65,7 @@ pub(super) struct Print {
 }
 
 impl Print {
+    /// From what stat(2) returned.
     #[expect(
         clippy::unnecessary_cast,
         clippy::useless_conversion,
@@ -158,6 +159,9 @@ impl HeldContents {
     }
 
     /// Whether a file contains exactly these bytes. `None` if they were not kept.
+    ///
+    /// # Errors
+    /// The file or the kept bytes cannot be read.
     pub fn equals(&self, content: &StoredContent, file: &mut File) -> Option<io::Result<bool>> {
         match content {
             StoredContent::NotHeld => None,
@@ -191,6 +195,9 @@ impl HeldContents {
     }
 
     /// Writes the bytes that were kept.
+    ///
+    /// # Errors
+    /// `Unsupported` if the bytes were not kept; otherwise the error of reading them or of writing `to`.
     pub fn write(&self, content: &StoredContent, to: &mut File) -> io::Result<()> {
         match content {
             StoredContent::NotHeld => Err(io::ErrorKind::Unsupported.into()),
@@ -220,6 +227,10 @@ pub(super) fn copy_range(from: &File, (offset, size): (u64, u64), to: &mut File)
 
 impl TreeNode {
     /// Records the entry at `path`, including its content if `whole` is set and it is no git object.
+    ///
+    /// # Errors
+    /// The entry or one of its parent directories is missing or cannot be opened, or its attributes cannot be read. A
+    /// content that cannot be opened or read is not kept, and that is no error.
     pub fn take(root: &OwnedFd, path: &Path, held: &mut HeldContents, whole: bool) -> rustix::io::Result<Self> {
         if path.as_os_str().is_empty() {
             return Self::take_in(root, OsStr::new("."), path, held, whole);
@@ -229,6 +240,9 @@ impl TreeNode {
     }
 
     /// As [`TreeNode::take`], where the directory of the entry is open.
+    ///
+    /// # Errors
+    /// As for [`TreeNode::take`].
     pub fn take_in(
         dir: &OwnedFd,
         name: &OsStr,
@@ -279,6 +293,10 @@ impl TreeNode {
     }
 
     /// Whether `file` has the content that the name of this object or its earlier trailer says.
+    ///
+    /// # Errors
+    /// The file has no position that can be set, or cannot be opened a second time. A content that cannot be read is
+    /// `false`.
     pub fn is_content(&self, path: &Path, file: &mut File, held: &HeldContents) -> io::Result<bool> {
         file.rewind()?;
         Ok(object::is_content(file.try_clone()?, path, self.trailer, &held.checked))

@@ -6,7 +6,7 @@ use crate::base::call::ToolSpec;
 use crate::base::content::ToolContent;
 use crate::base::ids::CallId;
 use crate::base::message::{CallResult, Message, Part, Reply, Role};
-use crate::base::secret::check_cut;
+use crate::base::secret::{check_cut, is_model_key};
 use crate::net::sse;
 use crate::provider::ModelRequest;
 use crate::provider::fault::Fault;
@@ -298,4 +298,14 @@ fn no_cut_of_what_a_service_sent_leaves_a_part_of_a_key() {
         assert!(message.contains("not a JSON object"), "{message}");
         message
     });
+}
+
+/// A policy may not pass these to commands, and no other child process gets them.
+#[test]
+fn the_key_of_every_wire_stays_in_this_program() {
+    for wire in ALL {
+        for name in wire.service().key_names {
+            assert!(is_model_key(name), "add {name} to MODEL_KEYS in base/secret/names.rs");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{EXPECT, budget, named, prompts, retry, schema};
 use crate::diag::reader::{self, Problems, not_blank, without_nul, wrong_type};
-use crate::diag::{Diagnostic, Reader, Shape, Spanned, YamlNode};
+use crate::diag::{Diagnostic, Reader, Shape, Span, Spanned, YamlNode};
 use crate::recipe::model::{CheckKind, CheckSpec, FINDINGS, Step, StepSource};
 use crate::recipe::params;
 
@@ -310,12 +310,12 @@ fn changed(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<CheckKind
         problems.push(problem);
     }
     for glob in only.iter().chain(&never).filter(|glob| !glob.value.contains("{{")) {
-        let compiled = crate::base::glob::check(&glob.value)
-            .and_then(|()| globset::Glob::new(&glob.value).map_err(|error| error.kind().to_string()));
-        if let Err(error) = compiled {
-            let problem = Diagnostic::error("bad-glob", glob.span, format!("not a glob: {error}"));
-            problems.push(problem.help("write a path pattern such as `src/**/*.rs`"));
-        }
+        problems.extend(bad_pattern(&glob.value, glob.span));
+    }
+    for path in only.iter().filter(|path| is_like_directory(&path.value)) {
+        let message = format!("`{0}` is one path, not what is below it", path.value);
+        let problem = Diagnostic::warning("one-path", path.span, message);
+        problems.push(problem.help(format!("write `{}/**` if it is a directory", path.value)));
     }
     Some(CheckKind::Changed {
         only,
@@ -323,4 +323,24 @@ fn changed(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<CheckKind
         max_files,
         max_lines,
     })
+}
+
+/// What is wrong with a pattern of `changed`: it is no glob, or can match nothing.
+pub(in crate::recipe) fn bad_pattern(text: &str, span: Span) -> Option<Diagnostic> {
+    let problem = match crate::base::glob::of_changed(text) {
+        Err(why) => Diagnostic::error("bad-path", span, format!("`{text}`: {why}")),
+        Ok(meant) => {
+            let error = globset::Glob::new(&meant).err()?;
+            Diagnostic::error("bad-glob", span, format!("not a glob: {}", error.kind()))
+        }
+    };
+    Some(problem.help("write a path pattern such as `src/**/*.rs`"))
+}
+
+/// Whether a path without wildcards looks like a directory: its name has no dot and is in lower case, as in `src`.
+fn is_like_directory(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let is_plain = |one: char| one.is_ascii_lowercase() || one.is_ascii_digit() || matches!(one, '-' | '_');
+    let is_file = name.ends_with("file") || name.ends_with("lock");
+    !name.is_empty() && name.chars().all(is_plain) && !is_file && !path.contains(['*', '?', '[', '{', '\\'])
 }

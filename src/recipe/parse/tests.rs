@@ -90,6 +90,36 @@ fn every_error_has_a_help_line() {
     }
 }
 
+#[test]
+fn what_the_help_for_a_command_line_says_to_write_is_read() {
+    let read = |keys: &str| {
+        let text =
+            format!("version: 1\nname: a\ntools:\n  mcp_servers:\n    s:\n{keys}steps:\n  - {{ id: a, prompt: x }}\n");
+        let mut files = SourceFiles::new();
+        let id = files.add("r.yaml", text);
+        parse(&files, id, &mut Vec::new())
+    };
+    let help = |command: &str| {
+        let problems = read(&format!("      command: {command}\n")).unwrap_err();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert_eq!(problems[0].code, "command-line");
+        problems[0].help.clone().unwrap()
+    };
+    let said = help("npx -y @scope/pkg a,b .");
+    let keys: String = said
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .flat_map(|key| ["      ", key, "\n"])
+        .collect();
+    let recipe = read(&keys).unwrap();
+    let server = &recipe.tools.mcp_servers[0];
+    let args: Vec<&str> = server.args.iter().map(|arg| arg.value.as_str()).collect();
+    assert_eq!(server.command.as_ref().unwrap().value, "npx");
+    assert_eq!(args, ["-y", "@scope/pkg", "a,b", "."]);
+    assert!(help("sh -c 'exec a b'").contains("each argument as an entry of `args`"));
+}
+
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(200))]
 

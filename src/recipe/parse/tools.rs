@@ -1,5 +1,6 @@
 //! Parses the `tools` section: included and excluded tools, MCP servers, discovery.
 
+use crate::base::quote::yaml_word;
 use crate::base::server_name::is_server_name;
 use crate::diag::reader::{Problems, has_nul, without_nul};
 use crate::diag::{Diagnostic, MapEntry, Reader, Spanned};
@@ -44,6 +45,16 @@ fn discovery(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<(Spanne
     Some((command?, call?))
 }
 
+/// Whether the command of a server is a program with arguments. A path of a directory with blanks is none.
+fn is_command_line(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let program = words.next().unwrap_or_default();
+    !text.contains("{{")
+        && words
+            .next()
+            .is_some_and(|next| next.starts_with('-') || !program.contains('/'))
+}
+
 fn server(entry: &MapEntry, problems: &mut Problems) -> Option<ServerSpec> {
     if !is_server_name(&entry.key) {
         let problem = Diagnostic::error(
@@ -63,6 +74,22 @@ fn server(entry: &MapEntry, problems: &mut Problems) -> Option<ServerSpec> {
     for (key, text) in given.chain(env.iter().map(|(name, text)| (name.as_str(), text))) {
         // A recipe with a problem is not used.
         has_nul(text, key, problems);
+    }
+    if let Some(text) = command
+        .as_ref()
+        .filter(|text| is_command_line(&text.value) && args.is_empty())
+    {
+        let words: Vec<String> = text.value.split_whitespace().map(yaml_word).collect();
+        let help = match words.split_first() {
+            Some((program, rest)) if !text.value.contains(['\'', '"', '\\']) => {
+                format!("write `command: {program}` and `args: [{}]`", rest.join(", "))
+            }
+            // Where a quoted word ends is for a shell to say.
+            _ => "write the program in `command`, and each argument as an entry of `args`".to_owned(),
+        };
+        let message = format!("`command` is one program, and `{}` has blanks", text.value);
+        let problem = Diagnostic::error("command-line", text.span, message);
+        problems.push(problem.help(help));
     }
     let cwd = map.text("cwd", problems);
     let url = map.text("url", problems);

@@ -4,7 +4,7 @@ use super::{args, diff, safe};
 use crate::base::call::{Display, Todo, ToolOutput};
 use crate::base::content::ToolContent;
 use crate::base::message::Part;
-use crate::base::quote::counted;
+use crate::base::quote::{counted, excerpt};
 use crate::report::summary::{CallSummary, CheckRun, Moment, RunSummary, StepSummary, TurnSummary};
 use crate::report::text;
 use crate::report::transcript::placeholder;
@@ -59,7 +59,7 @@ fn moment(sum: &RunSummary<'_>, step: &StepSummary<'_>, moment: &Moment<'_>, eac
             let said = message.text();
             html! { div.note { details {
                 summary { span.tag.info { (why) } " " span.soft { (text::line(&said, 110)) } }
-                div.text.card { (safe(&text::excerpt(&said, 32 * 1024))) }
+                div.text.card { (safe(&excerpt(&said, 32 * 1024))) }
             } } }
         }
         Moment::Ran {
@@ -70,7 +70,7 @@ fn moment(sum: &RunSummary<'_>, step: &StepSummary<'_>, moment: &Moment<'_>, eac
             ..
         } => html! { div.note { details {
             summary { code { "$ " (text::line(command, 200)) } " " span.soft.small { (text::exit(exit)) " · " (text::duration(*took_ms)) } }
-            pre { (safe(&text::excerpt(output, each))) }
+            pre { (safe(&excerpt(output, each))) }
         } } },
         Moment::Attempt { n, why } => html! { @if *n > 1 { (note(&format!("Attempt {n}: {why}"))) } },
         Moment::Retried {
@@ -129,8 +129,8 @@ fn turn(sum: &RunSummary<'_>, turn: &TurnSummary<'_>, each: usize) -> Markup {
                 @if let Some(cost) = turn.cost_micros { span { (text::dollars(cost)) } }
                 span.push { (text::duration(turn.took_ms)) }
             }
-            @if !thoughts.is_empty() { details { summary.small.soft { "reasoning" } div.text.soft { (safe(&text::excerpt(&thoughts.join("\n"), each))) } } }
-            @if !said.trim().is_empty() { div.text { (safe(&text::excerpt(&said, 32 * 1024))) } }
+            @if !thoughts.is_empty() { details { summary.small.soft { "reasoning" } div.text.soft { (safe(&excerpt(&thoughts.join("\n"), each))) } } }
+            @if !said.trim().is_empty() { div.text { (safe(&excerpt(&said, 32 * 1024))) } }
             @for one in sum.calls_of(turn) { (call(one, each)) }
         }
     }
@@ -222,10 +222,10 @@ fn came_of(output: &ToolOutput, each: usize) -> Markup {
         @match &output.display {
             Display::Diff(diff) => { (diff::lines(&diff.diff, 400)) },
             Display::Todos { todos } => { ul.todos { @for one in todos { li { (mark(one)) " " (safe(&one.description)) } } } },
-            Display::Text { text } if !text.trim().is_empty() => { pre { (safe(&text::excerpt(text, each))) } },
+            Display::Text { text } if !text.trim().is_empty() => { pre { (safe(&excerpt(text, each))) } },
             Display::Text { .. } => {
                 @for content in &output.content { @match content {
-                    ToolContent::Text { text } => { @if !text.trim().is_empty() { pre { (safe(&text::excerpt(text, each))) } } },
+                    ToolContent::Text { text } => { @if !text.trim().is_empty() { pre { (safe(&excerpt(text, each))) } } },
                     ToolContent::Media(media) => { p.small.soft { (placeholder(media)) } },
                 } }
             },

@@ -1,8 +1,9 @@
 //! The cases of one JUnit suite: completed, checks, response, budget, approvals and denials.
 
 use crate::base::outcome::{CheckResult, RunOutcome, StepStatus, Verdict};
+use crate::base::quote::excerpt;
 use crate::report::findings::{Finding, FindingLevel};
-use crate::report::result::{self, Ending};
+use crate::report::result::{self, OutputFacts};
 use crate::report::summary::{CallSummary, CheckRun, DenialReason, RunSummary, StepSummary};
 use crate::report::text;
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestRerun};
@@ -42,7 +43,7 @@ impl CaseFailure {
             kind,
             ty: text::line(if ty.is_empty() { "failed" } else { ty }, 100),
             message: text::line(message, ATTRIBUTE),
-            body: text::excerpt(&text::plain(message), BODY).into_owned(),
+            body: excerpt(&text::plain(message), BODY).into_owned(),
         }
     }
 
@@ -74,11 +75,11 @@ impl CaseFailure {
         status
     }
 
+    /// Without its time: Jenkins' schema (`junit-10.xsd`) allows none here, and refuses a whole report that has one.
     fn rerun(&self) -> TestRerun {
         let mut rerun = TestRerun::new(self.kind);
         rerun.set_type(&self.ty).set_message(&self.message);
         rerun.set_stack_trace(&self.body);
-        rerun.set_time(Duration::ZERO);
         rerun
     }
 }
@@ -111,7 +112,7 @@ pub(super) struct SuiteWriter<'a, 'b> {
 }
 
 impl<'a, 'b> SuiteWriter<'a, 'b> {
-    pub(super) fn new(sum: &'b RunSummary<'a>, ending: &Ending, step: &'b str) -> Self {
+    pub(super) fn new(sum: &'b RunSummary<'a>, ending: &OutputFacts, step: &'b str) -> Self {
         Self {
             sum,
             resume: result::resume_name(sum, ending),
@@ -178,7 +179,7 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
             let at = self.add_unique(&name, status, 0);
             if let (Some(case), true) = (self.cases.get_mut(at), finding.level != FindingLevel::Error) {
                 let told = format!("{}: {}", finding.level.as_str(), finding.message);
-                case.set_system_out(text::excerpt(&text::plain(&told), BODY).as_ref());
+                case.set_system_out(excerpt(&text::plain(&told), BODY).as_ref());
             }
         }
         if omitted > 0 {
@@ -194,7 +195,7 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
             let i = self.add_unique(name, check_status(runs), last.result.took_ms);
             let output = text::plain(&last.result.output);
             if let (Some(case), false) = (self.cases.get_mut(i), output.is_empty()) {
-                case.set_system_out(text::excerpt(&output, BODY).as_ref());
+                case.set_system_out(excerpt(&output, BODY).as_ref());
             }
         }
         for name in self.planned_checks() {
@@ -240,7 +241,7 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
             let fix = call.ruling().map(|ruling| ruling.fix.as_str()).unwrap_or_default();
             let approve = result::approve(self.sum, call, run);
             let body = format!("{}\n{fix}\n{approve}", asked(call));
-            status.set_description(text::excerpt(&text::plain(&body), BODY).as_ref());
+            status.set_description(excerpt(&text::plain(&body), BODY).as_ref());
             status
         } else if call.needs_approval() {
             TestCaseStatus::success()
@@ -367,11 +368,7 @@ fn check_status(runs: &[CheckRun<'_>]) -> TestCaseStatus {
         check_trouble(last.result).status()
     };
     let failed = earlier.iter().filter(|run| !run.result.passed);
-    status.add_reruns(failed.map(|run| {
-        let mut rerun = check_trouble(run.result).rerun();
-        rerun.set_time(Duration::from_millis(run.result.took_ms));
-        rerun
-    }));
+    status.add_reruns(failed.map(|run| check_trouble(run.result).rerun()));
     status
 }
 
@@ -380,7 +377,7 @@ fn check_trouble(check: &CheckResult) -> CaseFailure {
     let ty = if timed_out { "check.timeout" } else { "check" };
     let mut trouble = CaseFailure::new(NonSuccessKind::Failure, ty, &check.message);
     let body = format!("{}\n{}\n{}", check.what, check.message, check.output);
-    trouble.body = text::excerpt(&text::plain(&body), BODY).into_owned();
+    trouble.body = excerpt(&text::plain(&body), BODY).into_owned();
     trouble
 }
 
@@ -402,7 +399,7 @@ fn denied(call: &CallSummary<'_>, denial: DenialReason<'_>) -> TestCaseStatus {
             body.push_str(&format!("\nhad run before: {:?} in {}", ran.argv, ran.cwd));
         }
     }
-    trouble.body = text::excerpt(&text::plain(&body), BODY).into_owned();
+    trouble.body = excerpt(&text::plain(&body), BODY).into_owned();
     trouble.status()
 }
 

@@ -1,6 +1,6 @@
 //! The live bar on a terminal: the current activity, below the lines of past events.
 
-use super::{Lines, Verbosity};
+use super::{ProgressLines, Verbosity};
 use crate::base::event::{Event, EventKind, ProgressEvent, Sink};
 use crate::base::secret;
 use crate::report::text;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// A sink for a terminal on the error stream.
 pub struct LiveBar {
-    lines: Lines,
+    lines: ProgressLines,
     bar: ProgressBar,
     /// The last part of the model's text or a command's output.
     said: String,
@@ -32,7 +32,7 @@ impl LiveBar {
             bar.enable_steady_tick(Duration::from_millis(200));
         }
         Self {
-            lines: Lines::new(level),
+            lines: ProgressLines::new(level),
             bar,
             said: String::new(),
         }

@@ -203,7 +203,7 @@ pub struct UsageReport {
     pub tokens: Usage,
     /// Input and output tokens together.
     pub total: u64,
-    /// Calls by tool.
+    /// Calls by tool that were started, answered without being started, or wait for a person.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub calls: BTreeMap<String, u64>,
 }

@@ -179,6 +179,12 @@ impl<'a> CallSummary<'a> {
         self.approval.is_some() || rulings.any(|decided| decided.ruling.decision == Decision::Suspend)
     }
 
+    /// Whether the call was neither started nor answered, and nobody is asked about it: a limit or the end of the run came
+    /// first.
+    pub fn was_left(&self) -> bool {
+        matches!(self.status(), "validating" | "scheduled")
+    }
+
     /// The state of the call: one of seven words.
     pub fn status(&self) -> &'static str {
         match self.state {

@@ -3,7 +3,7 @@
 use super::build::{self, Run};
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::report::html;
-use crate::report::result::Ending;
+use crate::report::result::OutputFacts;
 use crate::report::summary::RunSummary;
 use proptest::prelude::*;
 use serde_json::json;
@@ -11,7 +11,7 @@ use serde_json::json;
 const PATCH: &[u8] = b"diff --git a/src/lib.rs b/src/lib.rs\n--- a/src/lib.rs\n+++ b/src/lib.rs\n@@ -1 +1,2 @@\n-let x = 1 + 0;\n+let x = 1;\n+// <script>alert(1)</script>\n";
 
 fn page(run: &Run, patch: Option<&[u8]>) -> String {
-    html::page(&RunSummary::fold(&run.events), &Ending::default(), patch)
+    html::page(&RunSummary::fold(&run.events), &OutputFacts::default(), patch)
 }
 
 /// Nothing but the page's own markup: no script, no external link, nothing loaded.
@@ -65,7 +65,7 @@ fn denials_and_suspensions_stand_at_the_top() {
 
 #[test]
 fn an_empty_journal_gives_a_page() {
-    let page = html::page(&RunSummary::fold(&[]), &Ending::default(), None);
+    let page = html::page(&RunSummary::fold(&[]), &OutputFacts::default(), None);
     is_self_contained(&page);
     assert!(page.contains("incomplete"));
 }

@@ -5,14 +5,14 @@ use crate::base::call::{CallState, ToolOutput};
 use crate::base::outcome::{RunOutcome, StepStatus, Verdict};
 use crate::base::ruling::Decision;
 use crate::report::junit;
-use crate::report::result::Ending;
+use crate::report::result::OutputFacts;
 use crate::report::summary::RunSummary;
 use proptest::prelude::*;
 use quick_junit::{Report, TestCase, TestCaseStatus};
 use std::collections::HashSet;
 
 fn xml(run: &Run) -> String {
-    junit::xml(&RunSummary::fold(&run.events), &Ending::default()).unwrap()
+    junit::xml(&RunSummary::fold(&run.events), &OutputFacts::default()).unwrap()
 }
 
 /// Reads the report back and checks what must hold for every report.
@@ -221,7 +221,7 @@ fn no_end_but_a_pass_looks_like_one() {
 fn a_killed_run_is_an_error() {
     let run = build::good();
     for n in 0..run.events.len() {
-        let text = junit::xml(&RunSummary::fold(&run.events[..n]), &Ending::default()).unwrap();
+        let text = junit::xml(&RunSummary::fold(&run.events[..n]), &OutputFacts::default()).unwrap();
         let report = read(&text);
         assert!(report.errors > 0 || report.failures > 0, "after {n} events: {text}");
     }
@@ -229,9 +229,9 @@ fn a_killed_run_is_an_error() {
 
 #[test]
 fn a_run_that_never_started_has_one_error() {
-    let ending = Ending {
+    let ending = OutputFacts {
         exit_code: 3,
-        ..Ending::default()
+        ..OutputFacts::default()
     };
     let report = read(&junit::unstarted(Verdict::Invalid, "", "recipe.yaml:3:1: unknown key", &ending).unwrap());
     assert_eq!((report.tests, report.errors), (1, 1));

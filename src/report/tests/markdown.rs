@@ -7,7 +7,7 @@ use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::ruling::Decision;
 use crate::report::export::{self, Beside, ReportFile};
 use crate::report::markdown;
-use crate::report::result::Ending;
+use crate::report::result::OutputFacts;
 use crate::report::summary::RunSummary;
 use crate::report::transcript::DeclaredPrompt;
 use crate::report::{github, suspension};
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 fn summary(run: &Run) -> String {
-    markdown::summary(&RunSummary::fold(&run.events), &Ending::default())
+    markdown::summary(&RunSummary::fold(&run.events), &OutputFacts::default())
 }
 
 /// No line begins a workflow command, opens HTML, an image or a mention.
@@ -90,7 +90,7 @@ fn a_long_run_stays_under_the_limit() {
     let text = summary(&run);
     assert!(text.len() <= markdown::LIMIT, "{}", text.len());
     assert!(text.contains("and 350 more."));
-    let lines = github::annotations(&RunSummary::fold(&run.events), &Ending::default());
+    let lines = github::annotations(&RunSummary::fold(&run.events), &OutputFacts::default());
     let errors = lines.lines().filter(|line| line.starts_with("::error ")).count();
     assert_eq!(
         (errors, lines.lines().count()),
@@ -106,7 +106,7 @@ fn annotations_point_at_the_rule_and_are_escaped() {
         panic!("the run ends");
     };
     outcome.message = "50% done\n::error::x".to_owned();
-    let text = github::annotations(&RunSummary::fold(&run.events), &Ending::default());
+    let text = github::annotations(&RunSummary::fold(&run.events), &OutputFacts::default());
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "::error title=fix-clippy%3A denied::50%25 done%0A::error::x");
     assert!(
@@ -114,7 +114,7 @@ fn annotations_point_at_the_rule_and_are_escaped() {
             .starts_with("::error file=rust.yaml,line=7,title=denied%3A c1 .github/workflows/x.yml::CI definitions")
     );
     assert_eq!(
-        github::annotations(&RunSummary::fold(&build::suspended().events), &Ending::default())
+        github::annotations(&RunSummary::fold(&build::suspended().events), &OutputFacts::default())
             .lines()
             .count(),
         2
@@ -142,10 +142,10 @@ fn a_reviewer_gets_arguments_diff_and_the_answer_to_type() {
     run.push(EventKind::Suspended { calls: ids });
     run.finish(RunOutcome::new(Verdict::Suspended, "suspended", "1 call waits"));
     let sum = RunSummary::fold(&run.events);
-    let ending = Ending {
+    let ending = OutputFacts {
         exit_code: 5,
         artefacts: [("directory".to_owned(), "/tmp/my runs/r".to_owned())].into(),
-        ..Ending::default()
+        ..OutputFacts::default()
     };
     let text = suspension::markdown(&sum, &ending);
     is_harmless(&text);
@@ -166,7 +166,7 @@ fn every_format_has_a_name_and_gives_bytes() {
     let run = build::suspended();
     let sum = RunSummary::fold(&run.events);
     let beside = Beside {
-        ending: &Ending::default(),
+        ending: &OutputFacts::default(),
         declared: DeclaredPrompt::default(),
         patch: Some(b"diff"),
     };
@@ -191,8 +191,8 @@ proptest! {
         let sum = RunSummary::fold(&run.events);
         let text = summary(&run);
         is_harmless(&text);
-        is_harmless(&suspension::markdown(&sum, &Ending::default()));
-        for line in github::annotations(&sum, &Ending::default()).lines() {
+        is_harmless(&suspension::markdown(&sum, &OutputFacts::default()));
+        for line in github::annotations(&sum, &OutputFacts::default()).lines() {
             prop_assert!(line.starts_with("::error ") || line.starts_with("::warning "));
         }
     }

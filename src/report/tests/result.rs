@@ -3,15 +3,15 @@
 use super::build;
 use crate::base::event::EventKind;
 use crate::base::outcome::{RunOutcome, Verdict};
-use crate::report::result::{self, Ending, RunResult};
+use crate::report::result::{self, OutputFacts, RunResult};
 use crate::report::summary::RunSummary;
 use serde_json::{Value, json};
 
-fn ending(exit_code: i32) -> Ending {
-    Ending {
+fn ending(exit_code: i32) -> OutputFacts {
+    OutputFacts {
         exit_code,
         artefacts: [("patch".to_owned(), ".overnight/runs/x/changes.patch".to_owned())].into(),
-        ..Ending::default()
+        ..OutputFacts::default()
     }
 }
 
@@ -25,7 +25,7 @@ fn the_object_of_a_good_run_is_as_promised() {
 #[test]
 fn a_program_denied_at_its_exec_is_listed_with_what_had_run() {
     let run = build::at_exec();
-    let value = result::result(&RunSummary::fold(&run.events), &Ending::default()).to_value();
+    let value = result::result(&RunSummary::fold(&run.events), &OutputFacts::default()).to_value();
     let denied = &value["denied"][0];
     assert_eq!(
         (&denied["status"], &denied["code"]),

@@ -6,7 +6,7 @@ use crate::base::event::{EventKind, ProgressEvent, Sink};
 use crate::base::grant::JudgedExec;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::report::progress::{LiveBar, Plain, Verbosity};
-use crate::report::result::{self, Ending};
+use crate::report::result::{self, OutputFacts};
 use crate::report::stream::Stream;
 use crate::report::summary::RunSummary;
 use indicatif::ProgressDrawTarget;
@@ -145,7 +145,7 @@ fn the_stream_has_a_versioned_first_line_and_the_result_last() {
     for event in &run.events {
         stream.on_event(event).unwrap();
     }
-    let result = result::result(&RunSummary::fold(&run.events), &Ending::default());
+    let result = result::result(&RunSummary::fold(&run.events), &OutputFacts::default());
     stream.last(&result).unwrap();
     let text = String::from_utf8(stream.into_inner()).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -170,7 +170,7 @@ fn a_stream_without_events_still_has_its_two_lines() {
     let result = result::unstarted(
         &RunOutcome::new(Verdict::Environment, "", "no key"),
         "x",
-        &Ending::default(),
+        &OutputFacts::default(),
     );
     stream.last(&result).unwrap();
     let text = String::from_utf8(stream.into_inner()).unwrap();

@@ -5,7 +5,7 @@ use crate::base::event::{DiscardedReply, EventKind, PatchTaken, PathChange, PutB
 use crate::base::message::Usage;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::ruling::Decision;
-use crate::report::result::{self, Ending};
+use crate::report::result::{self, OutputFacts};
 use crate::report::summary::{Moment, RunSummary};
 use crate::report::{html, junit};
 use jiff::Timestamp;
@@ -98,7 +98,7 @@ fn a_history_summary_counts_as_a_turn_in_every_output() {
         window: None,
     });
     let sum = RunSummary::fold(&run.events);
-    let ending = Ending::default();
+    let ending = OutputFacts::default();
     assert_eq!((sum.replies(), sum.steps[0].turns), (2, 2));
     assert_eq!(result::result(&sum, &ending).usage.turns, 2);
     let junit = junit::xml(&sum, &ending).unwrap();

@@ -3,7 +3,7 @@
 use super::build::{self, Run};
 use crate::base::call::{ToolKind, ToolOrigin, ToolOutput, ToolSpec};
 use crate::base::content::{Media, ToolContent};
-use crate::report::result::Ending;
+use crate::report::result::OutputFacts;
 use crate::report::summary::RunSummary;
 use crate::report::transcript::{self, DeclaredPrompt};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn document(run: &Run) -> Value {
     let text = transcript::json(
         &RunSummary::fold(&run.events),
         DeclaredPrompt::default(),
-        &Ending::default(),
+        &OutputFacts::default(),
     );
     let value: Value = serde_json::from_str(&text).unwrap();
     keeps_the_rules(&value);
@@ -63,7 +63,7 @@ fn a_good_run_in_the_open_format() {
         system: Some("You work alone."),
         tools: &[tool],
     };
-    let text = transcript::json(&RunSummary::fold(&run.events), declared, &Ending::default());
+    let text = transcript::json(&RunSummary::fold(&run.events), declared, &OutputFacts::default());
     keeps_the_rules(&serde_json::from_str(&text).unwrap());
     build::snapshot("transcript_good", &text);
 }
@@ -73,7 +73,7 @@ fn every_end_gives_a_document() {
     for run in [build::good(), build::denied(), build::suspended()] {
         for n in 0..=run.events.len() {
             let sum = RunSummary::fold(&run.events[..n]);
-            let text = transcript::json(&sum, DeclaredPrompt::default(), &Ending::default());
+            let text = transcript::json(&sum, DeclaredPrompt::default(), &OutputFacts::default());
             keeps_the_rules(&serde_json::from_str(&text).unwrap());
         }
     }

@@ -10,10 +10,10 @@ const LONGEST: usize = 256;
 
 /// Attribute names with values.
 #[derive(Default)]
-pub(super) struct Attributes(Vec<KeyValue>);
+pub(super) struct SpanAttributes(Vec<KeyValue>);
 
-impl From<Attributes> for Vec<KeyValue> {
-    fn from(attributes: Attributes) -> Self {
+impl From<SpanAttributes> for Vec<KeyValue> {
+    fn from(attributes: SpanAttributes) -> Self {
         attributes.0
     }
 }
@@ -49,7 +49,7 @@ impl<'a> Requested<'a> {
     }
 }
 
-impl Attributes {
+impl SpanAttributes {
     pub(super) fn text(&mut self, name: &'static str, value: &str) {
         self.0.push(KeyValue::new(name, clip(value).to_owned()));
     }
@@ -68,7 +68,7 @@ impl Attributes {
         self.0.push(KeyValue::new(name, Value::Array(Array::String(values))));
     }
 
-    pub(super) fn extend(&mut self, more: Attributes) {
+    pub(super) fn extend(&mut self, more: SpanAttributes) {
         self.0.extend(more.0);
     }
 

@@ -1,6 +1,6 @@
 //! A span before it is placed in its trace, and the ids of a trace, which depend only on run and event.
 
-use super::attributes::Attributes;
+use super::attributes::SpanAttributes;
 use crate::base::ids::sha256_hex;
 use jiff::Timestamp;
 use opentelemetry::InstrumentationScope;
@@ -9,19 +9,19 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use std::time::SystemTime;
 
 /// A span without parent and trace.
-pub(super) struct Draft {
+pub(super) struct SpanDraft {
     label: String,
     seq: u64,
     name: String,
     from: Timestamp,
     to: Timestamp,
     pub(super) kind: SpanKind,
-    pub(super) attributes: Attributes,
+    pub(super) attributes: SpanAttributes,
     /// Why the operation failed: one word, as in outcomes.
     pub(super) error: Option<String>,
 }
 
-impl Draft {
+impl SpanDraft {
     /// `label` and `seq` determine its id: no other span of the run has both.
     pub(super) fn new(label: &str, seq: u64, name: String, from: Timestamp, to: Timestamp) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl Draft {
             from: from.min(to),
             to,
             kind: SpanKind::Internal,
-            attributes: Attributes::default(),
+            attributes: SpanAttributes::default(),
             error: None,
         }
     }
@@ -68,16 +68,16 @@ impl Trace {
     }
 
     /// The span, as a child of another.
-    pub(super) fn span(&self, draft: Draft, within: SpanId) -> SpanData {
+    pub(super) fn span(&self, draft: SpanDraft, within: SpanId) -> SpanData {
         self.placed(draft, within, false)
     }
 
     /// The span, as a child of the caller's span.
-    pub(super) fn root(&self, draft: Draft) -> SpanData {
+    pub(super) fn root(&self, draft: SpanDraft) -> SpanData {
         self.placed(draft, self.parent.unwrap_or(SpanId::INVALID), self.parent.is_some())
     }
 
-    fn placed(&self, mut draft: Draft, within: SpanId, remote: bool) -> SpanData {
+    fn placed(&self, mut draft: SpanDraft, within: SpanId, remote: bool) -> SpanData {
         let status = match draft.error {
             Some(error) => {
                 draft.attributes.text("error.type", &error);

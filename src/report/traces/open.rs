@@ -1,6 +1,6 @@
 //! The state while spans are built: the open session, step, calls and request.
 
-use super::attributes::Attributes;
+use super::attributes::SpanAttributes;
 use crate::base::event::Decided;
 use crate::base::message::Usage;
 use jiff::Timestamp;
@@ -14,7 +14,7 @@ pub(super) struct OpenSession {
     pub(super) cost_micros: u64,
     pub(super) turns: u64,
     pub(super) retries: Vec<Retry>,
-    pub(super) more: Attributes,
+    pub(super) more: SpanAttributes,
 }
 
 impl OpenSession {
@@ -27,7 +27,7 @@ impl OpenSession {
             cost_micros: 0,
             turns: 0,
             retries: Vec::new(),
-            more: Attributes::default(),
+            more: SpanAttributes::default(),
         }
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Trajectory {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) trajectory_id: Option<String>,
     pub(super) agent: Agent,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<TranscriptStep>,
     pub(super) final_metrics: FinalMetrics,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) extra: Option<Extra>,
@@ -46,7 +46,7 @@ pub(super) enum Source {
 
 /// One message. The fields from `model_name` to `metrics` are only for the agent's messages.
 #[derive(Serialize)]
-pub(super) struct Step {
+pub(super) struct TranscriptStep {
     /// From 1, without gaps.
     pub(super) step_id: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ pub(super) struct Step {
     pub(super) extra: Option<Extra>,
 }
 
-impl Step {
+impl TranscriptStep {
     /// A step with only a message. `extra` may be null.
     pub(super) fn plain(source: Source, at: Option<Timestamp>, message: String, extra: Value) -> Self {
         Self {

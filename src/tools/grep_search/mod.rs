@@ -4,7 +4,7 @@ mod scan;
 mod show;
 
 use super::args::{Args, invalid, missing};
-use super::builtin::{Builtin, ToolFacts, blocking};
+use super::builtin::{Builtin, OtherNames, ToolFacts, blocking};
 use super::schema::{boolean, integer, object, string, untold};
 use super::{CallWork, PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
@@ -30,15 +30,25 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Upper limit for the context lines.
 const MAX_CONTEXT: u64 = 100;
 
+/// Its name.
+const NAME: &str = "grep_search";
+
 /// Defines the tool.
 pub fn tool() -> Builtin {
     Builtin::new(
         &ToolFacts {
-            name: "grep_search",
+            name: NAME,
             display: "SearchText",
             aliases: &["grep", "search_file_content"],
             kind: ToolKind::Search,
-            effects: ToolEffects::reads(Touches::Directory),
+            effects: ToolEffects::shows(Touches::Directory),
+            other_names: OtherNames {
+                renamed: &[("path", "dir_path"), ("include", "include_pattern")],
+                agents: &["grep", "search_files"],
+                settings: &["GrepTool", "RipGrepTool"],
+                programs: &["grep", "egrep", "fgrep", "rg", "ag", "ack"],
+                ..OtherNames::default()
+            },
         },
         "Searches file contents, line by line, for a regular expression (Rust syntax). Ignored, binary and dot files are left \
          out unless dir_path names them.",

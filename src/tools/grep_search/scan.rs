@@ -1,6 +1,6 @@
 //! Searches all files below the start in parallel, with ripgrep's searcher.
 
-use super::Query;
+use super::{NAME, Query};
 use crate::base::access::{PathStatus, ResolvedPath};
 use crate::base::secret::start;
 use crate::base::sync::lock;
@@ -126,7 +126,7 @@ fn visitor<'v>(search: &'v Search<'v>) -> Visitor<'v> {
         if !included(search.query, path) {
             return true;
         }
-        if search.workspace.may_search("grep_search", path) {
+        if search.workspace.may_search(NAME, path) {
             one_file(search, path, &matcher, &mut searcher);
         } else {
             lock(search.hits).withheld += 1;

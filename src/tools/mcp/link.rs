@@ -4,7 +4,7 @@ use super::config::{Address, Config, McpContext, ServerProgram, Transport, Way};
 use super::host::Host;
 use super::{http, oauth, sse};
 use crate::net::client::innermost;
-use crate::process::serve::{self, Serve, Served, ServerExit};
+use crate::process::server_process::{self, Serve, Served, ServerExit};
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -69,7 +69,7 @@ async fn stdio(name: &str, program: &ServerProgram, with: &McpContext, host: Hos
         writes: program.writes.clone(),
         on_undone: Box::new(move |undone| notices.add_undone(&name, undone)),
     };
-    let serving = serve::serve(what, &program.confinement).map_err(|error| error.to_string())?;
+    let serving = server_process::serve(what, &program.confinement).map_err(|error| error.to_string())?;
     let pipes = (serving.stdout, serving.stdin);
     match host
         .clone()
@@ -100,10 +100,9 @@ pub fn ending(end: &ServerExit) -> String {
     if let Some(why) = &end.failed {
         return format!("; {why}");
     }
-    let mut text = match (end.exit.code, end.exit.signal) {
-        (Some(code), _) => format!("; it ended with exit code {code}"),
-        (None, Some(signal)) => format!("; it was ended by signal {signal}"),
-        (None, None) => String::new(),
+    let mut text = match end.exit.code.or(end.exit.signal) {
+        Some(_) => format!("; it ended with {}", end.exit.ending()),
+        None => String::new(),
     };
     let lines: Vec<&str> = end.stderr.lines().filter(|line| !line.trim().is_empty()).collect();
     if !lines.is_empty() {

@@ -3,9 +3,10 @@
 use super::listing::MOST;
 use super::server::{RunningServer, ServerRequest, Servers};
 use crate::base::access::Access;
-use crate::base::call::{ToolEffects, ToolKind, ToolOrigin, ToolOutput, ToolSpec};
+use crate::base::call::{Offered, ToolEffects, ToolKind, ToolOrigin, ToolOutput, ToolSpec};
 use crate::base::secret::shortened;
 use crate::tools::args::invalid;
+use crate::tools::builtin::OtherNames;
 use crate::tools::{PreparedCall, Tool, ToolContext, ToolError, schema};
 use crate::workspace::Workspace;
 use serde_json::Value;
@@ -25,9 +26,17 @@ pub fn tools(servers: &Servers) -> Vec<Arc<dyn Tool>> {
     ]
 }
 
-/// The declarations of both tools, which policies know without a server.
-pub fn specs() -> [ToolSpec; 2] {
-    [list_spec(), read_spec()]
+/// The declarations of both tools, which policies know without a server, and their other names.
+pub fn known() -> [(ToolSpec, OtherNames); 2] {
+    let named = |settings: &'static [&'static str]| OtherNames {
+        renamed: &[("serverName", "server")],
+        settings,
+        ..OtherNames::default()
+    };
+    [
+        (list_spec(), named(&["ListMcpResourcesTool"])),
+        (read_spec(), named(&["ReadMcpResourceTool"])),
+    ]
 }
 
 fn list_spec() -> ToolSpec {
@@ -35,6 +44,7 @@ fn list_spec() -> ToolSpec {
     let about = "Lists the resources of the MCP servers: server, URI and name of each.";
     let effects = ToolEffects {
         sends_arguments: false,
+        offered: Offered::WithResources,
         ..ToolEffects::default()
     };
     spec("list_mcp_resources", "ListMcpResources", about, parameters, effects)
@@ -50,13 +60,11 @@ fn read_spec() -> ToolSpec {
     ];
     let about = "Reads one resource of an MCP server.";
     let parameters = schema::object(properties, &["uri"]);
-    spec(
-        "read_mcp_resource",
-        "ReadMcpResource",
-        about,
-        parameters,
-        ToolEffects::default(),
-    )
+    let effects = ToolEffects {
+        offered: Offered::WithResources,
+        ..ToolEffects::default()
+    };
+    spec("read_mcp_resource", "ReadMcpResource", about, parameters, effects)
 }
 
 fn spec(name: &str, display_name: &str, description: &str, parameters: Value, effects: ToolEffects) -> ToolSpec {

@@ -66,6 +66,23 @@ fn an_empty_old_text_makes_files_only_where_none_is() {
     assert_eq!(on_disk(&bench, "full"), b"x\n");
 }
 
+/// However short the new text is: this run made the edit, and nothing has changed the file since.
+#[test]
+fn an_edit_that_was_just_made_is_said_to_be() {
+    let bench = TestWorkspace::new(&[("a.txt", b"}\none\ntwo\n")]);
+    let told = |old: &str, new: &str| bench.run("replace", &args("a.txt", old, new)).unwrap().result;
+    for (old, new, line) in [
+        ("one", "}", "new_string is at line 2"),
+        ("two\n", "", "it was at line 3"),
+    ] {
+        assert!(told(old, new).unwrap().model_text().starts_with("Edited"));
+        let again = told(old, new).unwrap().model_text();
+        assert!(again.contains("already made") && again.contains(line), "{again}");
+    }
+    assert!(told("one", "}").is_err(), "another edit came after it");
+    assert_eq!(on_disk(&bench, "a.txt"), b"}\n}\n");
+}
+
 #[test]
 fn misses_have_their_kinds_and_change_nothing() {
     let before = b"a b\na c\n";

@@ -2,8 +2,9 @@
 //! indented with tabs where the file uses spaces, or the reverse.
 
 use super::failure::MANY;
-use super::indent::{self, Map, Style};
-use super::merge::align;
+use super::indent::Map;
+use super::lines::{Style, closes, indent_of, is_balanced, opens};
+use super::parts::align;
 use super::tokens::{ALIKE, key, likeness};
 use crate::workspace::text::Text;
 use memchr::memmem::Finder;
@@ -61,7 +62,7 @@ impl<'a> Lines<'a> {
 /// How many lines of a text have `sign` in their indentation.
 fn uses(text: &str, sign: &str) -> usize {
     let solid = text.lines().filter(|line| !line.trim().is_empty());
-    solid.filter(|line| indent::of(line).contains(sign)).count()
+    solid.filter(|line| indent_of(line).contains(sign)).count()
 }
 
 /// What an edit with an exact match of `old_string` means.
@@ -101,7 +102,7 @@ pub(super) fn meaning(file: &Lines<'_>, at: usize, old: &str, new: &str) -> Mean
     if old.starts_with('\n') && !blanks.trim().is_empty() {
         return of_line_above(at..end, tail, old, new);
     }
-    if blanks.is_empty() || indent::of(blanks) != blanks || old.starts_with('\n') {
+    if blanks.is_empty() || indent_of(blanks) != blanks || old.starts_with('\n') {
         return Meaning::Literal;
     }
     if old.starts_with(char::is_whitespace) {
@@ -130,9 +131,9 @@ fn of_line(lost: Range<usize>, end: usize, blanks: &str, (old, new): (&str, &str
         return Meaning::Literal;
     };
     let deep = |line: &&str| line.starts_with(blanks);
-    let own = indent::of(first);
+    let own = indent_of(first);
     if !own.is_empty() {
-        let beside = rest.is_empty() || indent::opens(first) || rest.iter().any(|line| indent::of(line) == blanks);
+        let beside = rest.is_empty() || opens(first) || rest.iter().any(|line| indent_of(line) == blanks);
         return match key(first) == key(old) {
             true if rest.is_empty() => Meaning::Literal,
             true if !beside => Meaning::Unclear(DEPTH.to_owned()),
@@ -142,14 +143,14 @@ fn of_line(lost: Range<usize>, end: usize, blanks: &str, (old, new): (&str, &str
     }
     // A line after one that opens a block or continues is deeper. If its indentation only equals that of the file's
     // line, it is relative to `old_string`.
-    let opens = indent::opens(first) || !indent::is_balanced(first);
+    let opens = opens(first) || !is_balanced(first);
     let inside = rest
         .first()
-        .is_some_and(|line| indent::of(line).len() > blanks.len() || !opens);
+        .is_some_and(|line| indent_of(line).len() > blanks.len() || !opens);
     if rest.is_empty() || rest.iter().all(deep) && inside {
         return Meaning::Literal;
     }
-    if is_flat(&solid) || new.trim_end().contains("\n\n") || !indent::is_balanced(new) {
+    if is_flat(&solid) || new.trim_end().contains("\n\n") || !is_balanced(new) {
         return Meaning::Unclear(DEPTH.to_owned());
     }
     let lines = new.split('\n').enumerate();
@@ -170,8 +171,8 @@ fn of_line_above(hit: Range<usize>, after: &str, old: &str, new: &str) -> Meanin
             false => Meaning::Literal,
         };
     };
-    let level = indent::of(fresh) == indent::of(first);
-    if level && (!indent::of(first).is_empty() || likeness(first, fresh) >= ALIKE) {
+    let level = indent_of(fresh) == indent_of(first);
+    if level && (!indent_of(first).is_empty() || likeness(first, fresh) >= ALIKE) {
         return Meaning::Instead(hit.start + 1..hit.end, new.to_owned());
     }
     match fresh.starts_with([' ', '\t', ',', ';']) {
@@ -196,8 +197,8 @@ fn doubles(rest: &str, old: &str, new: &str) -> bool {
 fn is_flat(lines: &[&str]) -> bool {
     let pairs = lines.iter().zip(lines.iter().skip(1));
     pairs.into_iter().any(|(line, next)| {
-        let inside = indent::opens(line) && !indent::closes(next);
-        inside && indent::of(next).len() <= indent::of(line).len()
+        let inside = opens(line) && !closes(next);
+        inside && indent_of(next).len() <= indent_of(line).len()
     })
 }
 
@@ -230,27 +231,27 @@ fn of_lines(file: &Lines<'_>, hit: Range<usize>, old: &str, new: &str) -> Meanin
     let partners = news.iter().zip(align(&olds, &news));
     let mut pairs: Vec<(&str, &str)> = partners
         .filter_map(|(new, partner)| Some((*new, *olds.get(partner?)?)))
-        .filter(|(new, old)| !indent::of(new).is_empty() && likeness(new, old) >= ALIKE)
-        .map(|(new, old)| (indent::of(new), indent::of(old)))
+        .filter(|(new, old)| !indent_of(new).is_empty() && likeness(new, old) >= ALIKE)
+        .map(|(new, old)| (indent_of(new), indent_of(old)))
         .take(1)
         .collect();
     pairs.push(("", ""));
     let solid = news.iter().filter(|line| !line.trim().is_empty());
     let map = Map::learn(
         &pairs,
-        &solid.map(|line| indent::of(line)).collect::<Vec<_>>(),
+        &solid.map(|line| indent_of(line)).collect::<Vec<_>>(),
         file.style,
     );
     let line = |line: &&str| match line.trim().is_empty() {
         true => Some((*line).to_owned()),
-        false => Some(map.image(indent::of(line))? + line.trim_start_matches([' ', '\t'])),
+        false => Some(map.image(indent_of(line))? + line.trim_start_matches([' ', '\t'])),
     };
     match news.iter().map(line).collect::<Option<Vec<_>>>() {
         Some(lines) if pairs.len() > 1 => Meaning::Instead(hit, lines.join("\n")),
         _ => {
             let line = news
                 .iter()
-                .find(|line| indent::of(line).contains(sign))
+                .find(|line| indent_of(line).contains(sign))
                 .map_or("", |line| line.trim());
             Meaning::Unclear(format!(
                 "the file indents with {own} only and the new line `{line}` with {other}: write it with {own}"

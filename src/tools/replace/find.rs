@@ -1,11 +1,33 @@
 //! Finds the model's copy in a file by its words and punctuation, whatever whitespace is between them.
 
-use super::indent;
-use super::matcher::Strategy;
+use super::lines::indent_of;
 use super::tokens::{EACH_TOKEN, Pairs, Token, gap, pair, tokens};
 use std::cell::Cell;
 use std::collections::HashSet;
+use std::fmt;
 use std::ops::Range;
+
+/// The method that found the old text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Strategy {
+    Exact,
+    Indentation,
+    Whitespace,
+    LineBreaks,
+    Fuzzy,
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exact => "exact",
+            Self::Indentation => "indentation-tolerant",
+            Self::Whitespace => "whitespace-tolerant",
+            Self::LineBreaks => "line-break-tolerant",
+            Self::Fuzzy => "fuzzy",
+        })
+    }
+}
 
 /// A place that matches the copy.
 #[derive(Clone, Debug)]
@@ -262,7 +284,7 @@ pub(super) fn folded(text: &str) -> Vec<Token<'_>> {
     for line in text.split_inclusive('\n') {
         let here = mark(line);
         if let Some(mark) = here.filter(|_| before == here) {
-            let start = at + indent::of(line).len();
+            let start = at + indent_of(line).len();
             marks.push(start..start + mark.len());
         }
         (at, before) = (at + line.len(), here);

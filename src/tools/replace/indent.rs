@@ -1,49 +1,8 @@
 //! Maps the indentation of a request to that of the file.
 
-use super::merge::{Doubt, Parts};
+use super::lines::{Style, closes, indent_of, opens};
+use super::parts::{Doubt, Parts};
 use super::tokens::{ALIKE, key, likeness};
-
-/// The indentation style of a file: its character and step width.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Style {
-    pub(super) blank: char,
-    pub(super) step: i64,
-}
-
-impl Style {
-    /// Detected from lines that are indented more than the line before; four spaces if there are none.
-    pub(super) fn of(text: &str) -> Self {
-        let mut tabs = 0;
-        let mut steps = [0_usize; 9];
-        let mut before = 0;
-        for line in text.lines().filter(|line| !line.trim().is_empty()) {
-            let indent = of(line);
-            tabs += usize::from(indent.starts_with('\t'));
-            let width = if indent.starts_with('\t') { 0 } else { indent.len() };
-            if let Some(count) = steps.get_mut(width.saturating_sub(before)) {
-                *count += 1;
-            }
-            before = width;
-        }
-        // A single blank is the margin of a comment.
-        if tabs > steps[2..].iter().sum() {
-            return Self { blank: '\t', step: 1 };
-        }
-        let most = steps
-            .iter()
-            .zip(0..)
-            .skip(2)
-            .max_by_key(|(count, step)| (**count, -*step));
-        let step = most.filter(|(count, _)| **count > 0).map_or(4, |(_, step)| step);
-        Self { blank: ' ', step }
-    }
-}
-
-/// The leading spaces and tabs of a line.
-pub(super) fn of(line: &str) -> &str {
-    let end = line.find(|c| c != ' ' && c != '\t').unwrap_or(line.len());
-    line.get(..end).unwrap_or_default()
-}
 
 /// A mapping from the snippet's indentation to the file's.
 #[derive(Debug, PartialEq)]
@@ -147,22 +106,6 @@ fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Whether the line opens a block.
-pub(super) fn opens(line: &str) -> bool {
-    line.trim_end().ends_with(['{', '(', '[', ':'])
-}
-
-/// Whether the line begins with the end of a block.
-pub(super) fn closes(line: &str) -> bool {
-    line.trim_start().starts_with(['}', ')', ']'])
-}
-
-/// Whether the line closes as many brackets as it opens.
-pub(super) fn is_balanced(line: &str) -> bool {
-    let count = |signs: [char; 3]| line.chars().filter(|c| signs.contains(c)).count();
-    count(['(', '[', '{']) == count([')', ']', '}'])
-}
-
 /// How the indentation of the new text relates to that of the file.
 #[derive(Debug, PartialEq)]
 enum How {
@@ -184,7 +127,7 @@ fn how(parts: &Parts<'_>, partners: &[Option<usize>]) -> How {
     }
     let indents = |lines: &[&'_ str]| -> Vec<String> {
         let solid = lines.iter().filter(|line| !line.trim().is_empty());
-        solid.map(|line| of(line).to_owned()).collect()
+        solid.map(|line| indent_of(line).to_owned()).collect()
     };
     let (file, old, new) = (indents(parts.file), indents(parts.old), indents(parts.new));
     let (mut as_copied, mut as_filed, mut elsewhere, mut stays, mut like_copy) = (false, false, false, false, false);
@@ -192,14 +135,17 @@ fn how(parts: &Parts<'_>, partners: &[Option<usize>]) -> How {
         let Some(at) = partners[index].filter(|_| !now.trim().is_empty()) else {
             continue;
         };
-        let (in_copy, in_file) = (of(now) == of(parts.old[at]), of(now) == of(parts.file[at]));
+        let (in_copy, in_file) = (
+            indent_of(now) == indent_of(parts.old[at]),
+            indent_of(now) == indent_of(parts.file[at]),
+        );
         let same = key(now) == key(parts.old[at]);
         // Where the parent block changed, an equal indentation is a coincidence.
         let inside = !is_rewrapped(parts, partners, (index, at));
         // A first line that lost its indentation may have come from another place.
-        let lost = index == 0 && of(now).is_empty() && of(parts.old[0]).is_empty();
+        let lost = index == 0 && indent_of(now).is_empty() && indent_of(parts.old[0]).is_empty();
         elsewhere |= same && inside && !in_copy && !in_file && !lost;
-        if of(parts.old[at]) == of(parts.file[at]) {
+        if indent_of(parts.old[at]) == indent_of(parts.file[at]) {
             continue;
         }
         as_copied |= same && inside && in_copy;
@@ -233,7 +179,7 @@ fn how(parts: &Parts<'_>, partners: &[Option<usize>]) -> How {
 /// the old text may have lost its indentation.
 fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, old): (usize, usize)) -> bool {
     let above = |lines: &[&str], at: usize, alone: &dyn Fn(usize) -> bool| {
-        let depth = |at: usize| lines.get(at).map_or(0, |line| of(line).len());
+        let depth = |at: usize| lines.get(at).map_or(0, |line| indent_of(line).len());
         let mut least = depth(at);
         let mut count = 0;
         for above in (0..at).rev() {
@@ -265,7 +211,10 @@ impl<'a> Depths<'a> {
 
     /// The indentation of an old line in `old_string` and in the file.
     fn known(&self, old: usize) -> Option<(&'a str, &'a str)> {
-        Some((of(self.parts.old.get(old)?), of(self.parts.file.get(old)?)))
+        Some((
+            indent_of(self.parts.old.get(old)?),
+            indent_of(self.parts.file.get(old)?),
+        ))
     }
 
     fn partner(&self, new: usize) -> Option<usize> {
@@ -274,7 +223,7 @@ impl<'a> Depths<'a> {
 
     /// The indentation in the file for the new line at `index`.
     pub(super) fn image(&self, index: usize, line: &str) -> Result<String, Doubt> {
-        let asked = of(line);
+        let asked = indent_of(line);
         let own = match index {
             0 if asked.is_empty() && is_first_apart(self.parts) => Some(0),
             _ => self.partner(index),
@@ -325,7 +274,7 @@ impl<'a> Depths<'a> {
             .map(|(line, partner)| (*line, partner.is_none()))
             .collect();
         for ((line, fresh), (after, _)) in lines.iter().zip(lines.iter().skip(1)) {
-            let deeper = of(after).len() > of(line).len();
+            let deeper = indent_of(after).len() > indent_of(line).len();
             if *fresh && opens(line) && !closes(after) && !deeper {
                 return Err(Doubt::Indentation(after.trim().to_owned()));
             }
@@ -345,16 +294,20 @@ fn of_pairs(parts: &Parts<'_>) -> How {
         .zip(parts.file)
         .skip(usize::from(parts.cut))
         .filter(|(old, file)| !old.trim().is_empty() && !file.trim().is_empty())
-        .map(|(old, file)| (of(old), of(file)))
+        .map(|(old, file)| (indent_of(old), indent_of(file)))
         .collect();
     let solid = parts.new.iter().filter(|line| !line.trim().is_empty());
-    let news: Vec<&str> = solid.map(|line| of(line)).collect();
+    let news: Vec<&str> = solid.map(|line| indent_of(line)).collect();
     How::Mapped(Map::learn(&pairs, &news, parts.style))
 }
 
 /// Whether only the first line of `old_string` lost its indentation.
 fn is_first_apart(parts: &Parts<'_>) -> bool {
-    let mut pairs = parts.old.iter().zip(parts.file).map(|(old, file)| (of(old), of(file)));
+    let mut pairs = parts
+        .old
+        .iter()
+        .zip(parts.file)
+        .map(|(old, file)| (indent_of(old), indent_of(file)));
     let lost = pairs
         .next()
         .is_some_and(|(old, file)| old.is_empty() && !file.is_empty());
@@ -417,7 +370,7 @@ mod tests {
             cut: false,
             style,
         };
-        match how(&parts, &crate::tools::replace::merge::align(old, new)) {
+        match how(&parts, &crate::tools::replace::parts::align(old, new)) {
             How::AsWritten => "file",
             How::Mapped(_) | How::FirstApart => "copy",
             How::Unclear => "unclear",

@@ -5,41 +5,19 @@ use super::accents;
 use super::correct::{Correction, Reading, plain_margins, readings};
 use super::exact::{self, Lines, Meaning};
 use super::failure::{self, EditFailure};
-use super::find::{Hit, Tokens};
-use super::merge::{self, Doubt, Parts};
+use super::find::{Hit, Strategy, Tokens};
+use super::merge;
+use super::parts::{Doubt, Parts};
 use super::tokens::{repeated, tokens};
 use crate::tools::placeholder;
 use crate::tools::write_file::MAX_WRITE;
 use crate::workspace::text::{Text, plain_line_ends};
 use std::cell::OnceCell;
-use std::fmt;
 use std::ops::Range;
-
-/// The method that found the old text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Strategy {
-    Exact,
-    Indentation,
-    Whitespace,
-    LineBreaks,
-    Fuzzy,
-}
-
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Exact => "exact",
-            Self::Indentation => "indentation-tolerant",
-            Self::Whitespace => "whitespace-tolerant",
-            Self::LineBreaks => "line-break-tolerant",
-            Self::Fuzzy => "fuzzy",
-        })
-    }
-}
 
 /// An unambiguous edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Match {
+pub struct FoundEdit {
     pub strategy: Strategy,
     pub corrections: Vec<Correction>,
     /// Ranges of [`Text::as_str`] in ascending order, with their replacements.
@@ -52,7 +30,7 @@ pub struct Match {
 ///
 /// # Errors
 /// The place or the new text is ambiguous; nothing is guessed.
-pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<Match, EditFailure> {
+pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<FoundEdit, EditFailure> {
     let unmarked = |text: &str| plain_line_ends(text.strip_prefix('\u{feff}').unwrap_or(text));
     let (old, new) = (unmarked(old), unmarked(new));
     if old == new {
@@ -101,7 +79,7 @@ struct Attempt<'a> {
 }
 
 type Method<'x> = &'x dyn Fn(&Reading) -> Outcome;
-type Outcome = Result<Option<Match>, EditFailure>;
+type Outcome = Result<Option<FoundEdit>, EditFailure>;
 
 impl<'a> Attempt<'a> {
     /// Tries the request as written with every method but the loosest two; then its corrected variants, method by
@@ -258,7 +236,7 @@ impl<'a> Attempt<'a> {
             .file
             .with_replacements(&edits)
             .map_err(|error| self.unsure(start, error.to_string()))?;
-        Ok(Some(Match {
+        Ok(Some(FoundEdit {
             strategy,
             corrections: reading.corrections.clone(),
             edits,

@@ -13,18 +13,21 @@ mod exact;
 mod failure;
 mod find;
 mod indent;
+mod lines;
 mod matcher;
 mod merge;
+mod parts;
 #[cfg(test)]
 mod tests;
 mod tokens;
 
 pub use correct::Correction;
 pub use failure::EditFailure;
-pub use matcher::{Match, Strategy, land};
+pub use find::Strategy;
+pub use matcher::{FoundEdit, land};
 
-use super::args::{Args, failed, missing};
-use super::builtin::{Builtin, ToolFacts, blocking};
+use super::args::{Args, failed, missing, multiple_from_count};
+use super::builtin::{Builtin, OtherNames, ToolFacts, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
 use super::schema::{integer, object, string, untold};
@@ -32,6 +35,7 @@ use super::write_file::refuse_large;
 use super::{PreparedCall, ToolContext, ToolError, placeholder};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::ids::sha256_hex;
 use crate::base::quote::counted;
 use crate::workspace::fs::FsError;
 use crate::workspace::root::UNASKED;
@@ -57,6 +61,22 @@ pub fn tool() -> Builtin {
             aliases: &["edit"],
             kind: ToolKind::Edit,
             effects: ToolEffects::writes(Touches::WrittenFile),
+            other_names: OtherNames {
+                renamed: &[("path", "file_path")],
+                modernise: Some(multiple_from_count),
+                agents: &[
+                    "edit",
+                    "multiedit",
+                    "str_replace",
+                    "str_replace_editor",
+                    "str_replace_based_edit_tool",
+                    "apply_patch",
+                    "replace_in_file",
+                    "edit_file",
+                ],
+                settings: &["EditTool", "SmartEditTool"],
+                programs: &["patch"],
+            },
         },
         DESCRIPTION,
         object(
@@ -89,11 +109,19 @@ struct Request {
     expected: Option<u64>,
 }
 
+impl Request {
+    /// Identifies what is replaced by what.
+    fn digest(&self) -> String {
+        let length = self.old.len().to_le_bytes();
+        sha256_hex(&[length.as_slice(), self.old.as_bytes(), self.new.as_bytes()])
+    }
+}
+
 /// The change that a request makes to the current file.
 struct Change {
     before: Option<Text>,
     bytes: Vec<u8>,
-    landing: Option<Match>,
+    landing: Option<FoundEdit>,
     /// Whether a command of the model had changed the file since it was last read.
     reread: bool,
 }
@@ -220,7 +248,7 @@ fn change(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Res
     })
 }
 
-fn as_often_as_expected(landing: Match, expected: Option<u64>) -> Result<Match, EditFailure> {
+fn as_often_as_expected(landing: FoundEdit, expected: Option<u64>) -> Result<FoundEdit, EditFailure> {
     let found = landing.edits.len() as u64;
     match expected {
         Some(expected) if expected != found => Err(EditFailure::Count { found, expected }),
@@ -252,6 +280,12 @@ fn edit(place: &ResolvedPath, request: &Request, context: &ToolContext) -> Resul
     workspace
         .write(place, &change.bytes)
         .map_err(|error| failed("write", place, error, workspace))?;
+    if let (Some(before), Some(landing)) = (&change.before, &change.landing)
+        && let Some((range, _)) = landing.edits.first()
+    {
+        let line = before.line_of(range.start);
+        workspace.note_edit(path, request.digest(), &change.bytes, line);
+    }
     let diff = change.diff(place);
     let counts = format!("+{} -{}", diff.added, diff.removed);
     let after = change.after();
@@ -292,7 +326,7 @@ fn edit(place: &ResolvedPath, request: &Request, context: &ToolContext) -> Resul
 }
 
 /// How the place was found, for the model.
-fn how(landing: &Match) -> String {
+fn how(landing: &FoundEdit) -> String {
     let places = match landing.edits.len() {
         1 => String::new(),
         places => format!(" at {places} places"),
@@ -301,11 +335,12 @@ fn how(landing: &Match) -> String {
     format!("{} match{places}{}", landing.strategy, corrections.collect::<String>())
 }
 
-/// Shortest new text, in characters without whitespace, that is recognised: shorter ones (`}`, `else`) occur in many
-/// files.
+/// Shortest new text, in characters without whitespace, that counts as an edit already made when the last change of the
+/// file was another one: shorter texts (`}`, `else`) occur in many files.
 const RECOGNISED: usize = 8;
 
-/// The answer if the old text is not in the file: the edit is made already if the new text is in the file, else `error`.
+/// The answer if the old text is not in the file: the edit is made already if it changed the file last, or if the new text is
+/// in the file, else `error`.
 /// Without this, the model would be shown lines that are similar to the old text and unrelated.
 fn already_made(
     place: &ResolvedPath,
@@ -322,14 +357,21 @@ fn already_made(
         return Err(error);
     };
     let path = place.shown();
+    let found = match request.new.is_empty() {
+        true => format!("it was at line {line}"),
+        false => format!("new_string is at line {line}"),
+    };
     let message = format!(
-        "This edit is already made: old_string is not in {path} any more, and new_string is at line {line}. Nothing was changed; \
-         go on."
+        "This edit is already made: old_string is not in {path} any more, and {found}. Nothing was changed; go on."
     );
     Ok(ToolOutput::text(message, format!("already made in {path}")))
 }
 
 fn line_of_new(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Option<usize> {
+    let bytes = workspace.read(place, MAX_FILE).ok()?;
+    if let Some(line) = workspace.line_of_edit(&place.path, &request.digest(), &bytes) {
+        return Some(line);
+    }
     let new = plain_line_ends(&request.new);
     let new = new.trim_matches('\n');
     let signs = new.chars().filter(|c| !c.is_whitespace()).count();
@@ -337,6 +379,6 @@ fn line_of_new(place: &ResolvedPath, request: &Request, workspace: &Workspace) -
     if signs < RECOGNISED || plain_line_ends(&request.old).contains(new) {
         return None;
     }
-    let text = decode(&workspace.read(place, MAX_FILE).ok()?).ok()?;
+    let text = decode(&bytes).ok()?;
     Some(text.line_of(text.as_str().find(new)?))
 }

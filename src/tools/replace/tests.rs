@@ -1,12 +1,12 @@
 //! Tests of edits: the corpus, and properties of any edit.
 
 use super::corpus::{self, EditCase, ExpectedEdit};
-use super::{EditFailure, Match, land};
+use super::{EditFailure, FoundEdit, land};
 use crate::workspace::text::decode;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-fn attempt(case: &EditCase) -> Result<Match, EditFailure> {
+fn attempt(case: &EditCase) -> Result<FoundEdit, EditFailure> {
     land(&decode(&case.file).unwrap(), &case.old, &case.new, case.multiple)
 }
 
@@ -18,7 +18,7 @@ enum Mark {
     Wrong,
 }
 
-fn mark(case: &EditCase, outcome: &Result<Match, EditFailure>) -> Mark {
+fn mark(case: &EditCase, outcome: &Result<FoundEdit, EditFailure>) -> Mark {
     match (&case.wanted, outcome) {
         (ExpectedEdit::Bytes(bytes) | ExpectedEdit::BytesOrRefusal(bytes), Ok(landing)) if landing.bytes == *bytes => {
             Mark::Right
@@ -204,7 +204,8 @@ fn a_copy_that_is_less_deep_is_no_part_of_a_line() {
 #[test]
 fn many_places_take_no_longer_than_the_file_is_long() {
     let started = std::time::Instant::now();
-    let kind = |outcome: Result<Match, EditFailure>| outcome.map_err(|miss| miss.kind()).map(|landing| landing.bytes);
+    let kind =
+        |outcome: Result<FoundEdit, EditFailure>| outcome.map_err(|miss| miss.kind()).map(|landing| landing.bytes);
     // Many matches in one line, in an encoding where characters are counted.
     let line = "one, two; three and four é; ".repeat(90_000);
     let bytes: Vec<u8> = line.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();

@@ -3,7 +3,7 @@
 pub mod page;
 
 use super::args::{Args, invalid};
-use super::builtin::{Builtin, ToolFacts};
+use super::builtin::{Builtin, OtherNames, ToolFacts};
 use super::schema::{object, string};
 use super::web::named_urls;
 use super::{PreparedCall, ToolContext, ToolError};
@@ -34,6 +34,12 @@ pub fn tool() -> Builtin {
             aliases: &[],
             kind: ToolKind::Fetch,
             effects: ToolEffects::reaches_outside(Touches::Urls),
+            other_names: OtherNames {
+                agents: &["webfetch"],
+                settings: &["WebFetchTool"],
+                programs: &["curl", "wget", "http"],
+                ..OtherNames::default()
+            },
         },
         "Fetches web pages as Markdown (images and PDF as such): a `url`, or a `prompt` that holds up to 20 URLs.",
         object([("url", string("")), ("prompt", string(""))], &[]),

@@ -1,16 +1,18 @@
 //! Converts a response body for the model: charset, HTML to Markdown, media. Pure; limited against hostile pages.
 
 use crate::base::content::Media;
+use crate::tools::time_limit;
 use crate::workspace::content::media;
 use dom_smoothie::{Config, Readability};
 use encoding_rs::{Encoding, UTF_8};
 use htmd::HtmlToMarkdown;
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// Upper limit for nested elements; deeper pages are read as plain text, because HTML readers recurse.
 const DEPTH_MOST: usize = 400;
-/// Stack size in bytes of the thread that converts a page.
-const STACK: usize = 64 << 20;
+/// How long a page is converted; after that it is read as plain text.
+const LONGEST: Duration = Duration::from_secs(5);
 /// Upper limit for the elements that are scored to find the article of a page.
 const ELEMENTS_MOST: usize = 50_000;
 /// An article with fewer characters, or a smaller share of the page in percent, is not used in place of the whole page.
@@ -71,7 +73,7 @@ pub fn read(url: &str, content_type: &str, body: &[u8], cut: bool) -> Result<Web
     }
     Ok(WebPage::Text {
         form: "HTML as Markdown".to_owned(),
-        text: markdown(url, &text),
+        text: markdown(url, &text, LONGEST),
     })
 }
 
@@ -128,17 +130,13 @@ fn decode(content_type: &str, mime: &str, body: &[u8]) -> String {
 }
 
 /// A page as Markdown: its article if that is most of the page, else the whole page. Links are kept, images removed.
-fn markdown(url: &str, html: &str) -> String {
+fn markdown(url: &str, html: &str, longest: Duration) -> String {
     if depth(html) > DEPTH_MOST {
         return plain(html);
     }
-    let (url, html) = (url.to_owned(), html.to_owned());
-    let copy = html.clone();
-    let reading = std::thread::Builder::new()
-        .stack_size(STACK)
-        .spawn(move || converted(&url, &html));
-    let read = reading.ok().and_then(|thread| thread.join().ok()).flatten();
-    read.unwrap_or_else(|| plain(&copy))
+    let (url, copy) = (url.to_owned(), html.to_owned());
+    let read = time_limit::within(longest, move || converted(&url, &copy));
+    read.ok().flatten().unwrap_or_else(|| plain(html))
 }
 
 fn converted(url: &str, html: &str) -> Option<String> {
@@ -299,6 +297,17 @@ mod tests {
         assert!(read("https://docs.test/a.png", "image/png", &png, true).is_err());
         assert!(read("https://docs.test/a", "application/zip", b"PK\x03\x04", false).is_err());
         assert!(read("https://docs.test/a", "", b"a\x00b", false).is_err());
+    }
+
+    #[test]
+    fn a_page_that_takes_too_long_is_read_as_plain_text() {
+        // Each attribute is compared with all before it.
+        let attributes: String = (0..30_000).map(|n| format!(" a{n}=1")).collect();
+        let html = format!("<p>first <b>word</b><a{attributes}>last</a>");
+        let begun = std::time::Instant::now();
+        let text = markdown("https://docs.test/", &html, Duration::from_millis(20));
+        assert_eq!(text, "first\nword\nlast");
+        assert!(begun.elapsed() < Duration::from_secs(2));
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl RunEnd {
     /// A sentence, after [`RunEnd::close`].
     pub fn unless_closed(&self) -> Result<(), String> {
         match self.closed.load(Ordering::Relaxed) {
-            true => Err("given up, because nobody needs it any more".to_owned()),
+            true => Err("cancelled: the run is closing".to_owned()),
             false => Ok(()),
         }
     }
@@ -61,6 +61,9 @@ impl RunEnd {
     }
 
     /// Waits for the work of another process, at most [`MOST_GRACE`] after the end of the run.
+    ///
+    /// # Errors
+    /// The error of `work`, or that it was given up.
     pub async fn within<T>(&self, work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let late = async {
             self.ended.cancelled().await;
@@ -143,7 +146,7 @@ impl Bound {
     pub fn check_read(&self, bytes: u64) -> Result<(), String> {
         if self.read.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > MOST_READ {
             return Err(format!(
-                "more than {} GiB of the tree had to be read: name what is not source code in .gitignore",
+                "more than {} GiB of the tree had to be read: add files that are not source code to .gitignore",
                 MOST_READ >> 30
             ));
         }
@@ -189,7 +192,7 @@ mod tests {
         let bound = WorkTimes::default().begin(&end);
         bound.check().unwrap();
         end.close();
-        assert!(bound.check().unwrap_err().contains("given up"));
+        assert!(bound.check().unwrap_err().contains("closing"));
         assert!(!end.was_cut_off());
     }
 

@@ -23,6 +23,7 @@ impl FileStat {
         inode: 0,
     };
 
+    /// From what stat(2) returned.
     pub fn of(stat: &rustix::fs::Stat) -> Self {
         let time = |seconds: i64, nanos: u64| {
             let nanos = i64::try_from(nanos).unwrap_or(0);
@@ -40,14 +41,15 @@ impl FileStat {
 
 /// Who may use an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Access {
+pub(super) struct FilePermissions {
     /// The permissions, with setuid, setgid and sticky.
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
 }
 
-impl Access {
+impl FilePermissions {
+    /// From what stat(2) returned.
     pub fn of(stat: &rustix::fs::Stat) -> Self {
         Self {
             mode: stat.st_mode & 0o7777,
@@ -69,6 +71,7 @@ pub(super) enum What {
 }
 
 impl What {
+    /// The mode of its tree entry.
     pub fn mode(self) -> u32 {
         match self {
             What::File => FILE,
@@ -98,7 +101,7 @@ pub(super) struct CachedEntry {
     pub what: What,
     pub stat: FileStat,
     /// Only of files and directories; `None` for those that were read from a tree object.
-    pub access: Option<Access>,
+    pub access: Option<FilePermissions>,
     pub id: Id,
     pub below: Option<Arc<CachedDir>>,
 }
@@ -117,12 +120,13 @@ pub(super) struct PendingEntry {
     pub name: Vec<u8>,
     pub what: What,
     pub stat: FileStat,
-    pub access: Option<Access>,
+    pub access: Option<FilePermissions>,
     pub id: Id,
     pub below: Option<Arc<CachedDir>>,
 }
 
 impl CachedDir {
+    /// The entries with their names, in the order of the tree object.
     pub fn entries(&self) -> impl Iterator<Item = (&[u8], &CachedEntry)> {
         self.entries.iter().map(|entry| (self.name(entry), entry))
     }
@@ -197,7 +201,7 @@ impl CachedDir {
     }
 
     /// Who may use the file, link or directory with this path (with slashes), if known.
-    pub fn access(&self, path: &[u8]) -> Option<Access> {
+    pub fn access(&self, path: &[u8]) -> Option<FilePermissions> {
         match memchr::memchr(b'/', path) {
             None => self.find(path, false).or_else(|| self.find(path, true))?.access,
             Some(slash) => {
@@ -209,6 +213,9 @@ impl CachedDir {
     }
 
     /// Builds a directory from a tree object: its names are known, but all files must be read.
+    ///
+    /// # Errors
+    /// The error of `read`, or directories are nested more than `depth` deep.
     pub fn of_tree(
         read: &mut dyn FnMut(&Id) -> Result<Vec<TreeEntry>, String>,
         id: &Id,

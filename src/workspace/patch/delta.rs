@@ -12,7 +12,7 @@ use super::store::Store;
 use super::trees::{Leaf, ObjectReader, TreeChange};
 use super::{Shadow, Snapshot, State};
 use crate::base::event::FileChange;
-use crate::process::own_git::{self, May, Scratch};
+use crate::process::own_git::{self, GitAccess, Scratch};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The difference between two snapshots.
@@ -125,13 +125,13 @@ impl Shadow {
             &to,
         ];
         let env = scratch.env();
-        let git = own_git::git(&args, scratch.path(), &env, None, May::Read);
+        let git = own_git::git(&args, scratch.path(), &env, None, GitAccess::Read);
         let mut printed = self.end.within(git).await?;
         if printed.ok && raw_diff::read(&printed.stdout).is_some_and(|(entries, _)| moves_a_link(&entries)) {
             // With a renamed link, `git apply` does not notice that the old name is free, and refuses a directory in
             // its place.
             args[2] = "--no-renames";
-            let git = own_git::git(&args, scratch.path(), &env, None, May::Read);
+            let git = own_git::git(&args, scratch.path(), &env, None, GitAccess::Read);
             printed = self.end.within(git).await?;
         }
         if !printed.ok {

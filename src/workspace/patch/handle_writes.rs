@@ -1,9 +1,9 @@
 //! Creates, replaces and removes files below one directory through handles; no component of a path is ever followed as
 //! a link.
 
-use super::cache::{Access, CachedDir};
-use super::names::{open_dir, set_mode};
+use super::cache::{CachedDir, FilePermissions};
 use super::object::{EXECUTABLE, LINK};
+use super::open::{open_dir, set_mode};
 use crate::workspace::fs::TEMP_PREFIX;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
@@ -35,7 +35,7 @@ pub(super) type Opened = BTreeMap<Vec<u8>, u32>;
 /// Who could use the files of an earlier state of the tree.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownAccess {
-    /// The states of the workspace; the first one that has a path decides.
+    /// The states of the workspace, the latest one first.
     pub dirs: Vec<Arc<CachedDir>>,
     /// Path of the workspace relative to the top: empty, or ending in a slash.
     pub prefix: String,
@@ -44,9 +44,20 @@ pub(super) struct KnownAccess {
 }
 
 impl KnownAccess {
-    fn of(&self, path: &[u8]) -> Option<Access> {
+    /// The access of the earliest state. Others get no more than in the latest one, because a file may have been made
+    /// private since; but what is closed there even to its owner was closed by what is put back.
+    fn of(&self, path: &[u8]) -> Option<FilePermissions> {
         let local = path.strip_prefix(self.prefix.as_bytes())?;
-        self.dirs.iter().find_map(|dir| dir.access(local))
+        let mut known = self.dirs.iter().filter_map(|dir| dir.access(local));
+        let latest = known.next()?;
+        let Some(first) = known.next_back() else {
+            return Some(latest);
+        };
+        let mode = match latest.mode & 0o400 {
+            0 => first.mode,
+            _ => first.mode & (latest.mode | 0o700),
+        };
+        Some(FilePermissions { mode, ..first })
     }
 }
 
@@ -88,6 +99,9 @@ fn parts(path: &[u8]) -> Result<Vec<CString>, String> {
 
 impl HandleWriter {
     /// Opens the directory, following links.
+    ///
+    /// # Errors
+    /// It does not exist, is not a directory, or cannot be opened.
     pub fn open(top: &Path) -> Result<Self, String> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::open(top, flags, Mode::empty()).map_err(|error| format!("{}: {error}", top.display()))?;
@@ -196,6 +210,10 @@ impl HandleWriter {
     }
 
     /// Removes a file, link or special file. A missing one is no error.
+    ///
+    /// # Errors
+    /// The path has a part that is empty, `.`, `..` or `.git`, a parent is a link or a file, or the system refuses to
+    /// remove it, for example because it is a directory.
     pub fn remove(&self, path: &[u8]) -> Result<(), String> {
         let Some((dir, name)) = self.parent(path, false)? else {
             return Ok(());
@@ -222,11 +240,19 @@ impl HandleWriter {
     }
 
     /// Creates a directory with its parents.
+    ///
+    /// # Errors
+    /// The path has a part that is empty, `.`, `..` or `.git`, a part of it is a link or a file, or the system refuses
+    /// to create a directory.
     pub fn make_dir(&self, path: &[u8]) -> Result<(), String> {
         self.parent(&[path, b"/x"].concat(), true).map(|_| ())
     }
 
     /// Atomically puts a file or link with this mode in place of whatever is there. Returns its metadata.
+    ///
+    /// # Errors
+    /// The path has a part that is empty, `.`, `..` or `.git`, a parent is a link or a file, a directory with files is
+    /// in its place, or the system refuses to write it.
     pub fn put(&self, path: &[u8], mode: u32, content: &[u8]) -> Result<Stat, String> {
         let trouble = |error: Errno| error.to_string();
         let (dir, name) = self.parent(path, true)?.ok_or("no directory")?;
@@ -248,7 +274,7 @@ impl HandleWriter {
             }
             _ => {
                 let old = old.filter(|(kind, _)| *kind == FileType::RegularFile);
-                let old = old.map(|(_, stat)| Access::of(&stat));
+                let old = old.map(|(_, stat)| FilePermissions::of(&stat));
                 let access = self.known.of(path).or(old);
                 write(
                     &dir,
@@ -272,7 +298,7 @@ impl HandleWriter {
 }
 
 /// Gives a new file or directory its owner and this mode.
-fn give(file: &impl AsFd, access: Access, mode: u32) -> Result<(), Errno> {
+fn give(file: &impl AsFd, access: FilePermissions, mode: u32) -> Result<(), Errno> {
     // Only root may change the owner; for others the owner is already right.
     let _ = rustix::fs::fchown(file, Some(Uid::from_raw(access.uid)), Some(Gid::from_raw(access.gid)));
     rustix::fs::fchmod(file, Mode::from_raw_mode(mode))
@@ -284,7 +310,7 @@ fn write(
     name: &CString,
     (runs, private): (bool, bool),
     content: &[u8],
-    access: Option<Access>,
+    access: Option<FilePermissions>,
 ) -> Result<(), String> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let all = if runs { 0o777 } else { 0o666 };

@@ -23,7 +23,7 @@ const MOST_IGNORE_BYTES: u64 = 64 << 20;
 
 /// Reads the `.gitignore` of a directory. A link, directory or FIFO with this name does not count, as in git.
 pub(super) fn read_patterns(dir: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, String> {
-    let Ok(file) = super::names::open_file(dir, &CString::from(c".gitignore")) else {
+    let Ok(file) = super::open::open_file(dir, &CString::from(c".gitignore")) else {
         return Ok(None);
     };
     if !file.metadata().is_ok_and(|data| data.is_file()) {
@@ -40,13 +40,13 @@ pub(super) fn read_patterns(dir: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Stri
     let is_pattern = |line: &&[u8]| !line.trim_ascii().is_empty() && !line.starts_with(b"#");
     match text.split(|byte| *byte == b'\n').filter(is_pattern).count() > MAX_PATTERNS {
         true => Err(format!(
-            "more than {MAX_PATTERNS} patterns: name directories instead of single files"
+            "more than {MAX_PATTERNS} patterns: write patterns of directories instead of single files"
         )),
         false => Ok(Some(text)),
     }
 }
 
-/// The file in the store that keeps [`IgnoreFiles`] for a later process.
+/// The file in the store that keeps [`TrustedIgnoreFiles`] for a later process.
 const KEPT: &str = "ignore-files";
 
 /// Whether the change of an ignore file is allowed; the path is relative to the workspace.
@@ -68,7 +68,7 @@ pub(super) enum Counting<'a> {
 
 /// The ignore files that count, by directory: its path from the top of the repository with a trailing slash.
 #[derive(Clone, Debug, Default)]
-pub(super) struct IgnoreFiles {
+pub(super) struct TrustedIgnoreFiles {
     /// Shared, since each walk works on a copy.
     files: Arc<BTreeMap<Vec<u8>, IgnoreFile>>,
     /// The bytes of all texts that count.
@@ -123,7 +123,7 @@ impl KeptBytes {
     }
 }
 
-impl IgnoreFiles {
+impl TrustedIgnoreFiles {
     /// The text that counts in a directory whose ignore file has the text `now`, and whether the file differs from that
     /// of the first walk. `local`: its path from the workspace.
     ///
@@ -253,6 +253,9 @@ impl IgnoreFiles {
     }
 
     /// Keeps them in the store for a later process.
+    ///
+    /// # Errors
+    /// The file in the store cannot be written.
     pub fn keep(&mut self, store: &Path) -> Result<(), String> {
         let kept = |(dir, file): (&Vec<u8>, &IgnoreFile)| KeptFile {
             dir: KeptBytes::of(dir),
@@ -322,7 +325,11 @@ mod tests {
         Some(text.as_bytes().to_vec())
     }
 
-    fn counted(files: &mut IgnoreFiles, now: Option<Vec<u8>>, counting: Counting<'_>) -> (Option<Vec<u8>>, bool) {
+    fn counted(
+        files: &mut TrustedIgnoreFiles,
+        now: Option<Vec<u8>>,
+        counting: Counting<'_>,
+    ) -> (Option<Vec<u8>>, bool) {
         let (counts, changed) = files.counted(b"src/", "src/.gitignore", now, counting).unwrap();
         (counts.map(|text| text.to_vec()), changed)
     }
@@ -330,7 +337,7 @@ mod tests {
     #[test]
     fn a_later_ignore_file_counts_if_it_is_allowed() {
         let (yes, no) = (|_: &str| true, |path: &str| path != "src/.gitignore");
-        let mut files = IgnoreFiles::default();
+        let mut files = TrustedIgnoreFiles::default();
         let mut counted = |now: Option<Vec<u8>>, counting| counted(&mut files, now, counting);
         assert_eq!(counted(text("a"), Counting::First), (text("a"), false));
         assert_eq!(counted(text("a"), Counting::Ruled(&no)), (text("a"), false));
@@ -356,7 +363,7 @@ mod tests {
     #[test]
     fn a_refused_ignore_file_that_is_there_again_is_ruled_on_again() {
         let (yes, no) = (|_: &str| true, |_: &str| false);
-        let mut files = IgnoreFiles::default();
+        let mut files = TrustedIgnoreFiles::default();
         assert_eq!(counted(&mut files, text("b"), Counting::Ruled(&no)), (None, true));
         files.end_walk();
         assert_eq!(
@@ -372,7 +379,7 @@ mod tests {
 
     #[test]
     fn ignore_files_that_are_too_large_together_are_an_error() {
-        let mut files = IgnoreFiles::default();
+        let mut files = TrustedIgnoreFiles::default();
         let large = || Some(vec![b'#'; usize::try_from(MOST_IGNORE_BYTES).unwrap()]);
         assert!(files.counted(b"a/", "a/.gitignore", large(), Counting::First).is_ok());
         let error = files.counted(b"b/", "b/.gitignore", text("b"), Counting::First);
@@ -382,9 +389,9 @@ mod tests {
     #[test]
     fn a_later_process_knows_them() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(IgnoreFiles::kept(dir.path()).unwrap().is_none());
-        let mut files = IgnoreFiles::default();
-        let counts = |files: &mut IgnoreFiles, counting| {
+        assert!(TrustedIgnoreFiles::kept(dir.path()).unwrap().is_none());
+        let mut files = TrustedIgnoreFiles::default();
+        let counts = |files: &mut TrustedIgnoreFiles, counting| {
             let now = Some(b"a\xff".to_vec());
             let (counts, changed) = files.counted(b"\xff/", "\u{fffd}/.gitignore", now, counting).unwrap();
             (counts.map(|text| text.to_vec()), changed)
@@ -392,7 +399,7 @@ mod tests {
         counts(&mut files, Counting::First);
         assert!(files.is_new);
         files.keep(dir.path()).unwrap();
-        let mut again = IgnoreFiles::kept(dir.path()).unwrap().unwrap();
+        let mut again = TrustedIgnoreFiles::kept(dir.path()).unwrap().unwrap();
         let now = counts(&mut again, Counting::Unruled);
         assert_eq!(now, (Some(b"a\xff".to_vec()), false));
         assert!(!again.is_new && !files.is_new);
@@ -403,7 +410,7 @@ mod tests {
     fn kept_ignore_files_that_cannot_be_read_are_an_error() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(KEPT), "[{").unwrap();
-        let error = IgnoreFiles::kept(dir.path()).unwrap_err();
+        let error = TrustedIgnoreFiles::kept(dir.path()).unwrap_err();
         assert!(error.contains("ignore-files: "), "{error}");
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct GitIndex {
 }
 
 /// One file as git last saw it.
-pub(super) struct IndexEntry {
+pub(super) struct SnapshotIndexEntry {
     pub id: Id,
     pub mode: u32,
     pub stat: FileStat,
@@ -62,6 +62,10 @@ fn offset(bytes: &[u8]) -> Option<(usize, usize)> {
 impl GitIndex {
     /// Reads the index in `git_dir`; `None` if there is none. A split index is merged with its shared index, names
     /// only.
+    ///
+    /// # Errors
+    /// The index or its shared index is no regular file, too large, not sorted, or has a format that this program
+    /// cannot read. The error names the file.
     pub fn of(git_dir: &Path, format: ObjectFormat) -> Result<Option<Self>, String> {
         let Some(mut index) = Self::load(&git_dir.join("index"), format)? else {
             return Ok(None);
@@ -106,6 +110,8 @@ impl GitIndex {
         })
     }
 
+    /// Parses the bytes of an index file of version 2 to 4; `None` if they are none. `written`: the time of its last
+    /// change, in nanoseconds since 1970.
     pub fn parse(raw: Vec<u8>, format: ObjectFormat, written: i64) -> Option<Self> {
         let version = word(&raw, 4)?;
         if !raw.starts_with(b"DIRC") || !(2..=4).contains(&version) || u32::try_from(raw.len()).is_err() {
@@ -154,6 +160,7 @@ impl GitIndex {
         (1..self.len()).all(|i| self.name(i - 1) <= self.name(i))
     }
 
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.at.len()
     }
@@ -170,7 +177,7 @@ impl GitIndex {
     }
 
     /// The metadata of an entry; `None` for conflicts and sparse directories.
-    pub fn seen(&self, i: usize) -> Option<IndexEntry> {
+    pub fn seen(&self, i: usize) -> Option<SnapshotIndexEntry> {
         let (at, ..) = *self.at.get(i)?;
         let entry = self.raw.get(at as usize..)?;
         let flags_at = 40 + self.format.bytes();
@@ -192,7 +199,7 @@ impl GitIndex {
         };
         // As git does ("racily clean"): a file written in the same clock tick as the index may have changed since.
         let settled = stat.modified < self.written && stat.changed < self.written;
-        Some(IndexEntry {
+        Some(SnapshotIndexEntry {
             id: self.format.read(entry.get(40..)?)?,
             mode,
             stat,

@@ -1,9 +1,9 @@
 //! Examines one name that is not a directory: detects whether it changed, and reads its content if it did.
 
 use super::cache::{CachedEntry, FileStat, What};
-use super::index::{GitIndex, IndexEntry};
-use super::names::{open_file, open_searchable};
+use super::index::{GitIndex, SnapshotIndexEntry};
 use super::object::{Digest, Id, ObjectKind};
+use super::open::{open_file, open_searchable};
 use super::scan_state::{LARGE, MOST_FILE, Scan, TICK};
 use super::unknown::UnknownContent;
 use crate::base::sync::lock;
@@ -36,6 +36,10 @@ pub(super) struct NameStatus<'a, 'b> {
 
 impl NameStatus<'_, '_> {
     /// `None` if its type has changed meanwhile.
+    ///
+    /// # Errors
+    /// Too many files are open, the file or link cannot be read for another reason than its permissions, or its content
+    /// cannot be stored.
     pub fn at(&self, kind: FileType, refused: bool) -> Result<Option<Made>, String> {
         match kind {
             _ if refused => self.metadata(&UnknownContent::RefusedName),
@@ -218,7 +222,7 @@ enum Content {
 }
 
 /// Whether a file is as git saw it. If git recorded no fractions of a second, the file is read.
-fn unchanged(seen: &IndexEntry, what: What, now: &FileStat) -> bool {
+fn unchanged(seen: &SnapshotIndexEntry, what: What, now: &FileStat) -> bool {
     let short = |number: u64| number & u64::from(u32::MAX);
     seen.settled
         && seen.mode == what.mode()

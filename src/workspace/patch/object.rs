@@ -25,6 +25,7 @@ pub(super) enum ObjectKind {
 }
 
 impl ObjectKind {
+    /// Its name in the header of an object.
     pub fn word(self) -> &'static str {
         match self {
             ObjectKind::Commit => "commit",
@@ -53,6 +54,7 @@ enum State {
 pub(super) struct Digest(State);
 
 impl Digest {
+    /// A digest of no bytes yet.
     pub fn new(format: ObjectFormat) -> Self {
         Self(match format {
             ObjectFormat::Sha1 => State::Sha1(Box::new(sha1_checked::Sha1::new())),
@@ -67,6 +69,7 @@ impl Digest {
         digest
     }
 
+    /// Adds these bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         match &mut self.0 {
             State::Sha1(digest) => digest.update(bytes),
@@ -74,6 +77,10 @@ impl Digest {
         }
     }
 
+    /// The id of all that was added.
+    ///
+    /// # Errors
+    /// With SHA-1, the content was crafted to have the same digest as another.
     pub fn finish(self) -> Result<Id, String> {
         let mut id = [0; 32];
         match self.0 {
@@ -99,10 +106,12 @@ impl ObjectFormat {
         }
     }
 
+    /// The id in lower-case hex digits, 40 or 64.
     pub fn hex(self, id: &Id) -> String {
         hex(id.get(..self.bytes()).unwrap_or_default())
     }
 
+    /// Reads an id from hex digits; `None` unless there are exactly as many as this format has.
     pub fn parse(self, hex: &str) -> Option<Id> {
         let hex = hex.as_bytes();
         if hex.len() != self.bytes() * 2 {
@@ -123,6 +132,10 @@ impl ObjectFormat {
         Some(id)
     }
 
+    /// The id of an object of this kind and content.
+    ///
+    /// # Errors
+    /// As for [`Digest::finish`].
     pub fn id_of(self, kind: ObjectKind, content: &[u8]) -> Result<Id, String> {
         let mut digest = Digest::of(self, kind, content.len() as u64);
         digest.add(content);
@@ -139,6 +152,7 @@ pub(super) struct TreeEntry {
 }
 
 impl TreeEntry {
+    /// Whether it is a directory; a submodule is none.
     pub fn is_dir(&self) -> bool {
         self.mode == DIRECTORY
     }

@@ -51,6 +51,9 @@ pub(super) struct Encoder {
 
 impl Encoder {
     /// Compresses an object.
+    ///
+    /// # Errors
+    /// The compression does not come to its end.
     pub fn packed(&mut self, kind: ObjectKind, content: &[u8]) -> Result<Packed, String> {
         let slot = match kind {
             ObjectKind::Blob => &mut self.blobs,
@@ -137,6 +140,7 @@ impl Packer {
         self
     }
 
+    /// Whether the object was added.
     pub fn contains(&self, id: &Id) -> bool {
         self.made.contains_key(id)
     }
@@ -171,6 +175,9 @@ impl Packer {
     }
 
     /// Adds an object from [`Encoder::packed`].
+    ///
+    /// # Errors
+    /// The pack cannot be created or written, or it has become larger than a store may be.
     pub fn append(&mut self, id: &Id, object: &Packed) -> Result<(), String> {
         if self.contains(id) {
             return Ok(());
@@ -182,6 +189,9 @@ impl Packer {
     }
 
     /// Adds an object.
+    ///
+    /// # Errors
+    /// As for [`Encoder::packed`] and [`Packer::append`].
     pub fn add(&mut self, id: &Id, kind: ObjectKind, content: &[u8]) -> Result<(), String> {
         if self.contains(id) {
             return Ok(());
@@ -212,7 +222,7 @@ impl Packer {
         self.bytes += bytes;
         match self.bytes > MOST_STORED {
             true => Err(format!(
-                "more than {} GiB of the tree are not in git: name what is not source code in .gitignore",
+                "more than {} GiB of the tree are not in git: add files that are not source code to .gitignore",
                 MOST_STORED >> 30
             )),
             false => Ok(()),
@@ -220,6 +230,9 @@ impl Packer {
     }
 
     /// Completes the pack; `None` if it is empty.
+    ///
+    /// # Errors
+    /// The pack or its index cannot be written; then the pack is removed.
     pub fn finish(mut self) -> Result<Option<Pack>, String> {
         let Some((path, file)) = self.open.take() else {
             return Ok(None);

@@ -2,11 +2,11 @@
 //! the line ends in them that git does not count.
 
 /// The lines of a patch, without their ends.
-pub(super) struct Lines<'a> {
+pub(super) struct PatchLines<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Lines<'a> {
+impl<'a> PatchLines<'a> {
     pub(super) fn of(patch: &'a [u8]) -> Self {
         Self { rest: patch }
     }
@@ -31,7 +31,7 @@ impl<'a> Lines<'a> {
 /// Number of added and removed lines in a patch that end in CR alone. Git sees no line end there, but languages do:
 /// a file with no other ends is one line to git. `None` if the patch is not as git writes it.
 pub fn cr_lines(patch: &[u8]) -> Option<u64> {
-    let mut lines = Lines::of(patch);
+    let mut lines = PatchLines::of(patch);
     let mut count = 0;
     while !lines.is_empty() {
         let line = lines.next()?;
@@ -46,7 +46,7 @@ pub fn cr_lines(patch: &[u8]) -> Option<u64> {
 
 /// Reads the lines of a hunk, whose number its header tells, and counts the line ends in added and removed ones that git
 /// does not count.
-pub(super) fn hunk(lines: &mut Lines<'_>, header: &[u8]) -> Option<u64> {
+pub(super) fn hunk(lines: &mut PatchLines<'_>, header: &[u8]) -> Option<u64> {
     let mut words = header.split(|byte| *byte == b' ').skip(1);
     let mut count = |sign: u8| -> Option<u64> {
         let range = std::str::from_utf8(words.next()?.strip_prefix(&[sign])?).ok()?;
@@ -85,7 +85,7 @@ fn ends_within(line: &[u8]) -> u64 {
 }
 
 /// Skips the contents of a binary file: each ends with an empty line.
-pub(super) fn binary(lines: &mut Lines<'_>) -> Option<()> {
+pub(super) fn binary(lines: &mut PatchLines<'_>) -> Option<()> {
     let begins = |line: &[u8]| line.starts_with(b"literal ") || line.starts_with(b"delta ");
     while lines.peek().is_some_and(begins) {
         while !lines.next()?.is_empty() {}

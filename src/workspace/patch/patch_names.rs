@@ -1,7 +1,7 @@
 //! Checks that a patch printed by git changes exactly the files that differ between the trees, and these by their names:
 //! what is ruled on are the trees, what is delivered and applied is the text.
 
-use super::patch_lines::{Lines, binary, hunk};
+use super::patch_lines::{PatchLines, binary, hunk};
 use super::raw_diff::{RawEntry, RawFile};
 use super::trees::TreeChange;
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ pub(super) fn check(entries: &[RawEntry<'_>], patch: &[u8], changes: &[TreeChang
     if named != differ {
         return Err(wrong("the names of other files"));
     }
-    let mut lines = Lines::of(patch);
+    let mut lines = PatchLines::of(patch);
     for file in files() {
         // A file becomes a link or the reverse: the patch deletes one and adds the other.
         let times = if file.status == b'T' { 2 } else { 1 };
@@ -49,7 +49,7 @@ pub(super) fn check(entries: &[RawEntry<'_>], patch: &[u8], changes: &[TreeChang
 }
 
 /// Reads the part of a patch that is about one file. `None` if it is about another one, or not as git writes it.
-fn section(lines: &mut Lines<'_>, file: &RawFile<'_>) -> Option<()> {
+fn section(lines: &mut PatchLines<'_>, file: &RawFile<'_>) -> Option<()> {
     let (old, new) = (quoted(b"a/", file.from), quoted(b"b/", file.to));
     let begin = [
         b"diff --git ".as_slice(),

@@ -3,8 +3,8 @@
 
 use super::delta::lies_below_any;
 use super::ignored::{IgnoreRules, read_patterns};
-use super::names::open_dir;
 use super::object::{METADATA, ObjectKind};
+use super::open::open_dir;
 use super::trees::{Leaf, ObjectReader, TreeChange};
 use super::unknown::UnknownContent;
 use super::{Shadow, Snapshot};
@@ -85,7 +85,7 @@ impl Shadow {
                 let path = shadow.local(change.lossy());
                 if hides_files(&mut objects, change, &changes)? {
                     return Err(format!(
-                        "{path}: this directory can no longer be read, so what lies in it is not known"
+                        "{path}: this directory can no longer be read, so its contents are unknown"
                     ));
                 }
                 let kind = change.kind();

@@ -3,7 +3,8 @@
 use super::index::GitIndex;
 use super::object::ObjectFormat;
 use crate::base::ids::is_object_id;
-use crate::process::own_git::{self, May};
+use crate::process::is_git_dir;
+use crate::process::own_git::{self, GitAccess};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -109,8 +110,8 @@ pub fn outer_git_dir(workspace: &Path, home: &Path) -> Option<PathBuf> {
     let admin = found.git_dir.canonicalize().ok()?;
     let named = PathBuf::from(text(&admin.join("gitdir"))?.trim()).canonicalize().ok()?;
     let mutual = admin.parent() == Some(&common.join("worktrees")) && named == pointer;
-    let is_one = common.join("objects").is_dir() && common.join("HEAD").is_file();
-    (mutual && is_one && !common.starts_with(&workspace)).then_some(common)
+    let is_one = || common.join("objects").is_dir() && is_git_dir(&common);
+    (mutual && is_one() && !common.starts_with(&workspace)).then_some(common)
 }
 
 /// The repositories whose changes decide which repository this one is, from the inside out: a repository around it that
@@ -152,11 +153,9 @@ fn around(top: &Path) -> Option<Repository> {
 
 /// The repository whose `modules` directory has this git directory.
 fn keeper(common: &Path) -> Option<Repository> {
-    let is_one =
-        |dir: &Path| dir.join("HEAD").is_file() && (dir.join("objects").is_dir() || dir.join("commondir").is_file());
     let mut above = common.ancestors().skip(1).filter(|dir| dir.ends_with("modules"));
     let git_dir = above
-        .find_map(|modules| modules.parent().filter(|dir| is_one(dir)))?
+        .find_map(|modules| modules.parent().filter(|dir| is_git_dir(dir)))?
         .to_owned();
     let common_dir = match text(&git_dir.join("commondir")) {
         Some(text) => real(&git_dir.join(text.trim())),
@@ -192,8 +191,9 @@ fn real(path: &Path) -> PathBuf {
 
 /// The repository of a directory as in [`repository`], or the directory itself if it is a bare repository.
 pub fn repository_at(dir: &Path) -> Option<Repository> {
-    let bare = dir.join("objects").is_dir() && dir.join("refs").is_dir() && dir.join("HEAD").is_file();
-    if !bare {
+    // A git directory of a linked worktree is not bare, and without `refs` git takes none.
+    let is_bare = dir.join("objects").is_dir() && dir.join("refs").is_dir() && is_git_dir(dir);
+    if !is_bare {
         return repository(dir);
     }
     Some(Repository {
@@ -279,7 +279,7 @@ pub async fn head(repository: &Repository) -> Result<Option<String>, String> {
         "--quiet",
         "HEAD^{commit}",
     ];
-    let printed = own_git::git(&args, &repository.top, &[], None, May::Read).await?;
+    let printed = own_git::git(&args, &repository.top, &[], None, GitAccess::Read).await?;
     let id = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
     Ok((printed.ok && !id.is_empty()).then_some(id))
 }

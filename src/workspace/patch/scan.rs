@@ -2,11 +2,12 @@
 //! nothing to the tree, with one exception: a directory that an earlier snapshot could read and whose mode now denies it is
 //! made readable for its owner again, because its files would count as deleted otherwise.
 
-use super::cache::{Access, CachedDir, FileStat, PendingEntry, What};
+use super::cache::{CachedDir, FilePermissions, FileStat, PendingEntry, What};
 use super::ignored::{CountedText, IgnoreRules, read_patterns};
 use super::name_status::NameStatus;
-use super::names::{ListedName, open_closed_dir, open_searchable, open_up, refused};
+use super::names::{ListedName, refused};
 use super::object::{ObjectKind, order};
+use super::open::{open_closed_dir, open_searchable, open_up};
 use super::scan_state::{Before, MOST_ENTRIES, Scan, WalkedDirectory, about};
 use crate::base::sync::lock;
 use rustix::fs::{AtFlags, FileType, Stat};
@@ -21,7 +22,7 @@ pub(super) const MOST_DEPTH: usize = 256;
 /// Upper limit for retries of a name whose type changes meanwhile.
 const TRIES: usize = 16;
 /// Why a snapshot ends at a directory that an earlier one has read.
-const CLOSED_MEANWHILE: &str = "this directory was readable and no longer is, so what lies in it is not known; let the \
+const CLOSED_MEANWHILE: &str = "this directory was readable and no longer is, so its contents are unknown; let the \
     user who runs this program read it";
 /// The name of git's ignore files.
 const IGNORE_FILE: &[u8] = b".gitignore";
@@ -33,6 +34,10 @@ type Listed<'a> = (&'a ListedName, Range<usize>, bool);
 
 impl Scan<'_> {
     /// Walks a directory and everything below it. `None` if nothing in it is part of a snapshot.
+    ///
+    /// # Errors
+    /// The time for reading the tree is over, directories are nested too deeply, there are too many files, a directory,
+    /// file or ignore file cannot be read, or its content cannot be stored. The error names the path.
     pub fn dir(&self, place: WalkedDirectory<'_>, rules: &IgnoreRules<'_>) -> Result<Option<Arc<CachedDir>>, String> {
         if place.depth > MOST_DEPTH {
             return Err(about(
@@ -178,7 +183,7 @@ impl Scan<'_> {
                 index: self.index.filter(|_| seen.len() == 1),
                 seen: seen.start,
             };
-            let access = (kind == FileType::RegularFile).then(|| Access::of(&stat));
+            let access = (kind == FileType::RegularFile).then(|| FilePermissions::of(&stat));
             if let Some((what, stat, id)) = look.at(kind, refused(bytes)).map_err(about)? {
                 let (name, below) = (bytes.to_vec(), None);
                 return Ok(Some(PendingEntry {
@@ -231,7 +236,7 @@ impl Scan<'_> {
             name: name.to_vec(),
             what: What::Dir,
             stat: FileStat::UNKNOWN,
-            access: Some(Access::of(&stat)),
+            access: Some(FilePermissions::of(&stat)),
             id: below.id,
             below: Some(below),
         }))

@@ -2,7 +2,7 @@
 
 use super::bound::Bound;
 use super::cache::{CachedDir, CachedEntry};
-use super::ignored::{Counting, IgnoreFiles};
+use super::ignored::{Counting, TrustedIgnoreFiles};
 use super::index::GitIndex;
 use super::object::{Digest, Id, ObjectFormat, ObjectKind};
 use super::packer::{Encoder, Packer};
@@ -37,7 +37,7 @@ pub(super) struct Scan<'a> {
     pub hidden: &'a [Vec<u8>],
     /// Path of the workspace relative to the top of the repository: empty, or ending in a slash.
     pub prefix: &'a str,
-    pub ignore_files: Mutex<IgnoreFiles>,
+    pub ignore_files: Mutex<TrustedIgnoreFiles>,
     pub counting: Counting<'a>,
     /// This program's own directories, which count as ignored.
     pub own: &'a [Vec<u8>],
@@ -71,6 +71,7 @@ pub(super) struct Before<'a> {
 }
 
 impl<'a> Before<'a> {
+    /// The directory in the last and in the first snapshot, where it was part of them.
     pub fn dirs(&self) -> impl Iterator<Item = &'a Arc<CachedDir>> {
         [self.last, self.base].into_iter().flatten()
     }
@@ -86,6 +87,7 @@ impl<'a> Before<'a> {
         self.dirs().find_map(|dir| dir.find(name, true))
     }
 
+    /// Whether no earlier snapshot and no entry of the index has it.
     pub fn is_empty(&self) -> bool {
         self.last.is_none() && self.base.is_none() && self.index.is_empty()
     }
@@ -113,11 +115,18 @@ impl Scan<'_> {
     }
 
     /// Stores an object, unless the store has it already, or it is `elsewhere`, that is, in the repository.
+    ///
+    /// # Errors
+    /// The time for reading the tree is over, the content was crafted to have the same SHA-1 as another, or the pack
+    /// cannot be written.
     pub fn object(&self, kind: ObjectKind, content: &[u8], elsewhere: Option<Id>) -> Result<Id, String> {
         self.stored(kind, content, elsewhere, None)
     }
 
     /// As [`Scan::object`], of the file or link at `path`: a private content is kept apart.
+    ///
+    /// # Errors
+    /// As for [`Scan::object`].
     pub fn content(&self, path: &[u8], content: &[u8], elsewhere: Option<Id>) -> Result<Id, String> {
         self.stored(ObjectKind::Blob, content, elsewhere, Some(path))
     }

@@ -33,6 +33,9 @@ fn is_unfinished(file: &Path) -> bool {
 
 impl Store {
     /// Opens the packs in the git directory `git_dir`.
+    ///
+    /// # Errors
+    /// The directory of the packs cannot be created or listed, or a pack or its index cannot be read.
     pub fn open(git_dir: &Path, format: ObjectFormat) -> Result<Self, String> {
         let dir = git_dir.join("objects/pack");
         let mut store = Self {
@@ -50,6 +53,9 @@ impl Store {
     }
 
     /// Adds the contents that are kept apart, in the git directory `git_dir`, which need not exist.
+    ///
+    /// # Errors
+    /// The directory of the packs cannot be listed, or a pack or its index cannot be read.
     pub fn add_private(&mut self, git_dir: &Path) -> Result<(), String> {
         let dir = git_dir.join("objects/pack");
         if dir.is_dir() {
@@ -63,6 +69,7 @@ impl Store {
         self.dir = git_dir.join("objects/pack");
     }
 
+    /// Whether the object is in this store.
     pub fn contains(&self, id: &Id) -> bool {
         self.find(id).is_some() || self.loose_file(id).is_some()
     }
@@ -80,6 +87,9 @@ impl Store {
     }
 
     /// The content of an object; `None` if it is not in this store.
+    ///
+    /// # Errors
+    /// The object cannot be read, is of another kind, or does not have the content of its id.
     pub fn read(&self, id: &Id, kind: ObjectKind) -> Result<Option<Vec<u8>>, String> {
         let content = match (self.find(id), self.loose_file(id)) {
             (Some((file, at)), _) => read_at(file, at, kind),
@@ -96,6 +106,9 @@ impl Store {
     }
 
     /// Adds a tree or text to the pack in progress; returns its id. Writes nothing if the store has it already.
+    ///
+    /// # Errors
+    /// The content was crafted to have the same SHA-1 as another, or the pack cannot be written.
     pub fn put(&self, packer: &mut Packer, kind: ObjectKind, content: &[u8]) -> Result<Id, String> {
         let id = self.format.id_of(kind, content)?;
         if !self.contains(&id) {
@@ -115,6 +128,9 @@ impl Store {
     }
 
     /// Adds the contents of a finished pack that are kept apart, and lists them in the store.
+    ///
+    /// # Errors
+    /// The pack, its index or the list cannot be written.
     pub fn keep_private(&mut self, packer: Packer) -> Result<(), String> {
         let Some(pack) = packer.finish()? else {
             return Ok(());
@@ -140,6 +156,9 @@ impl Store {
     }
 
     /// Adds the objects of a finished pack.
+    ///
+    /// # Errors
+    /// The pack or its index cannot be written.
     pub fn keep(&mut self, packer: Packer) -> Result<(), String> {
         self.packs.extend(packer.finish()?);
         Ok(())

@@ -40,6 +40,7 @@ pub(super) struct TreeChange {
 }
 
 impl TreeChange {
+    /// The path as a text; bytes that are not UTF-8 are replaced.
     pub fn lossy(&self) -> String {
         String::from_utf8_lossy(&self.path).into_owned()
     }
@@ -50,6 +51,7 @@ impl TreeChange {
         of(self.new).or(of(self.old))
     }
 
+    /// How the path differs.
     pub fn kind(&self) -> PathChange {
         match (&self.old, &self.new) {
             (None, _) => PathChange::Added,
@@ -61,6 +63,7 @@ impl TreeChange {
 }
 
 impl<'a> ObjectReader<'a> {
+    /// A reader of this store. `elsewhere`: the object directory of the repository, if there is one.
     pub fn new(format: ObjectFormat, store: &'a Store, elsewhere: Option<PathBuf>) -> Self {
         Self {
             format,
@@ -70,6 +73,10 @@ impl<'a> ObjectReader<'a> {
         }
     }
 
+    /// The entries of a tree; none for the empty tree, which need not be stored.
+    ///
+    /// # Errors
+    /// As for [`ObjectReader::read`], or the object is not a well-formed tree.
     pub fn tree(&mut self, id: &Id) -> Result<Vec<TreeEntry>, String> {
         if *id == self.format.id_of(ObjectKind::Tree, b"")? {
             return Ok(Vec::new());
@@ -78,6 +85,9 @@ impl<'a> ObjectReader<'a> {
     }
 
     /// Why a content is not known: the first line of what stands in its place.
+    ///
+    /// # Errors
+    /// As for [`ObjectReader::read`].
     pub fn why(&mut self, id: &Id) -> Result<UnknownContent, String> {
         let text = self.read(id, ObjectKind::Blob)?;
         let text = String::from_utf8_lossy(&text);
@@ -85,6 +95,10 @@ impl<'a> ObjectReader<'a> {
     }
 
     /// The content of one object.
+    ///
+    /// # Errors
+    /// Neither the store nor the repository has the object, it is of another kind or does not have the content of its
+    /// id, or git cannot be started or fails.
     pub fn read(&mut self, id: &Id, kind: ObjectKind) -> Result<Vec<u8>, String> {
         if let Some(content) = self.store.read(id, kind)? {
             return Ok(content);
@@ -98,6 +112,9 @@ impl<'a> ObjectReader<'a> {
     }
 
     /// The contents of many objects, in any order.
+    ///
+    /// # Errors
+    /// As for [`ObjectReader::read`], or the error of `take`.
     pub fn each(&mut self, ids: &[Id], kind: ObjectKind, take: ContentSink<'_>) -> Result<(), String> {
         let mut others = Vec::new();
         for id in ids {
@@ -146,6 +163,9 @@ impl<'a> ObjectReader<'a> {
     }
 
     /// The tree id of a commit.
+    ///
+    /// # Errors
+    /// `commit` is not the id of a commit, or as for [`ObjectReader::read`].
     pub fn tree_of(&mut self, commit: &str) -> Result<Id, String> {
         let none = || format!("{commit} is not a commit");
         let id = self.format.parse(commit).ok_or_else(none)?;
@@ -156,6 +176,9 @@ impl<'a> ObjectReader<'a> {
     }
 
     /// The id of the tree at a path (with slashes; `""` is the tree itself).
+    ///
+    /// # Errors
+    /// As for [`ObjectReader::tree`]. A path that is not there is `None`.
     pub fn below(&mut self, tree: &Id, path: &[u8]) -> Result<Option<Id>, String> {
         let mut here = *tree;
         for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
@@ -169,6 +192,9 @@ impl<'a> ObjectReader<'a> {
     }
 
     /// The file or link at a path.
+    ///
+    /// # Errors
+    /// As for [`ObjectReader::tree`]. A path that is not there is `None`.
     pub fn leaf(&mut self, tree: &Id, path: &[u8]) -> Result<Option<Leaf>, String> {
         let slash = memchr::memrchr(b'/', path);
         let (dir, name) = path.split_at(slash.map_or(0, |slash| slash + 1));
@@ -182,6 +208,9 @@ impl<'a> ObjectReader<'a> {
     }
 
     /// The files and links at these paths of a commit.
+    ///
+    /// # Errors
+    /// As for [`ObjectReader::tree_of`] and [`ObjectReader::tree`]. A path that is not there is left out.
     pub fn leaves<'p>(
         &mut self,
         commit: &str,
@@ -208,6 +237,9 @@ impl<'a> ObjectReader<'a> {
     }
 
     /// The differences from one tree to another, by path.
+    ///
+    /// # Errors
+    /// As for [`ObjectReader::tree`], or directories are nested too deeply.
     pub fn differences(&mut self, from: &Id, to: &Id) -> Result<Vec<TreeChange>, String> {
         let mut found = Vec::new();
         self.compare(Some(from), Some(to), &mut Vec::new(), &mut found, MOST_DEPTH + 1)?;
@@ -260,6 +292,9 @@ impl<'a> ObjectReader<'a> {
 
     /// The tree `from` with other files at some paths (`None`: no file); new trees are passed to `put`. `None` if the
     /// result is empty.
+    ///
+    /// # Errors
+    /// As for [`ObjectReader::tree`], or the error of `put`.
     pub fn edited(
         &mut self,
         from: Option<&Id>,

@@ -8,8 +8,6 @@ mod tests;
 pub use encoding::{TextEncoding, Undecodable, Unrepresentable};
 pub use splice::SpliceError;
 
-use std::ops::Range;
-
 /// The end of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineEnd {
@@ -177,7 +175,8 @@ impl Text {
 
     /// The range of bytes that a range of [`Text::as_str`] came from. `None` if the range does not end on character
     /// boundaries.
-    pub fn raw_range(&self, range: Range<usize>) -> Option<Range<usize>> {
+    #[cfg(test)]
+    pub fn raw_range(&self, range: std::ops::Range<usize>) -> Option<std::ops::Range<usize>> {
         self.content.get(range.clone())?;
         Some(self.raw_at(range.start)..self.raw_at(range.end))
     }

@@ -1,8 +1,10 @@
 //! When something goes wrong: nothing hangs, nothing runs unjudged.
 
+use super::super::harness::{Done, World, says, script, shell};
 use super::{CONFINED, House, Recorder, allow, file_name, house};
 use overnight::base::grant::{Exec, ExecAnswer, ExecJudge, Starts};
 use overnight::process::{self, SandboxLevel, SpawnError};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -278,11 +280,51 @@ fn under_another_supervisor_it_is_refused() {
     );
 }
 
+/// The seccomp filters of some containers refuse `openat2(2)`. All that names a file still works, and finds the same one.
+#[test]
+fn a_container_may_refuse_openat2() {
+    let world = World::repo(&[
+        ("a.txt", "one\n"),
+        ("s.sh", "cat a.txt > made.txt\nchmod 600 made.txt\nbin/t.sh\n"),
+        ("tools/t.sh", "#!/bin/sh\ncat a.txt >> made.txt\n"),
+    ]);
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(world.ws().join("tools/t.sh"), mode).unwrap();
+    std::os::unix::fs::symlink("tools", world.ws().join("bin")).unwrap();
+    world.commit("x");
+    let script = format!(
+        "script:{}",
+        world.beside("script.yaml", script(&[shell("bash s.sh"), says("done")]))
+    );
+    for level in ["full", "landlock"] {
+        let rules = "{ allow: run_shell_command, commands: [bash, cat, chmod, bin/t.sh, tools/t.sh], args: any }";
+        let policy =
+            format!("version: 1\nextends: [builtin:edit]\nrules:\n  - {rules}\nsandbox: {{ level: {level} }}\n");
+        let policy = world.beside("policy.yaml", policy);
+        let out = world.path().join(level).to_string_lossy().into_owned();
+        let mut command = world.command(&["run", "-p", "x", "--model", &script, "--policy", &policy, "--out", &out]);
+        filter(&mut command, libc::SYS_openat2, libc::SECCOMP_RET_ERRNO | 1, 0);
+        let done = Done::of(command.output().unwrap()).exits(0);
+        let journal = std::fs::read_to_string(Path::new(&out).join("journal.jsonl")).unwrap();
+        let made = std::fs::read_to_string(world.ws().join("made.txt")).unwrap_or_default();
+        assert_eq!(made, "one\none\n", "{level}: {}{journal}", done.stderr);
+        let data = std::fs::metadata(world.ws().join("made.txt")).unwrap();
+        assert_eq!(data.permissions().mode() & 0o777, 0o600, "{level}");
+        std::fs::remove_file(world.ws().join("made.txt")).unwrap();
+    }
+}
+
 /// Puts a notifying filter, which asks about nothing that anybody does, before the program.
-#[expect(unsafe_code, reason = "a filter can only be set between fork and exec")]
 fn supervise(command: &mut Command) {
+    let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    filter(command, libc::SYS_reboot, libc::SECCOMP_RET_USER_NOTIF, flags);
+}
+
+/// Puts a filter with this answer to one system call before the program.
+#[expect(unsafe_code, reason = "a filter can only be set between fork and exec")]
+fn filter(command: &mut Command, call: i64, answer: u32, flags: u64) {
     use std::os::unix::process::CommandExt;
-    let hook = || {
+    let hook = move || {
         let line = |code: u32, k: u32, jf: u8| libc::sock_filter {
             code: u16::try_from(code).unwrap_or(0),
             jt: 0,
@@ -292,11 +334,11 @@ fn supervise(command: &mut Command) {
         let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
         let equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
         let back = libc::BPF_RET | libc::BPF_K;
-        let reboot = u32::try_from(libc::SYS_reboot).unwrap_or(0);
+        let call = u32::try_from(call).unwrap_or(0);
         let mut filter = [
             line(load, 0, 0),
-            line(equal, reboot, 1),
-            line(back, libc::SECCOMP_RET_USER_NOTIF, 0),
+            line(equal, call, 1),
+            line(back, answer, 0),
             line(back, libc::SECCOMP_RET_ALLOW, 0),
         ];
         let program = libc::sock_fprog {
@@ -306,7 +348,6 @@ fn supervise(command: &mut Command) {
         // SAFETY: only system calls; the filter lives through them. The descriptor is kept open for the life of the process.
         let fd = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-            let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
             let fd = libc::syscall(
                 libc::SYS_seccomp,
                 libc::SECCOMP_SET_MODE_FILTER,

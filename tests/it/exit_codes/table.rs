@@ -115,10 +115,47 @@ pub fn cases() -> Vec<Case> {
             Job::new(PLAIN, &[says("fine")], &open_policy(&[]))
         }),
     ];
+    all.extend(repeated());
     all.extend(failures());
     all.extend(refusals());
     all.extend(ends());
     all
+}
+
+/// A recipe whose check fails at first.
+fn checked_again() -> String {
+    recipe("steps:\n  - { id: one, prompt: go, checks: [{ name: there, run: test -f b.txt }], retry: { max: 1 } }\n")
+}
+
+/// What was tried again: a check that then passed, a check that never did, and an answer that was repaired.
+fn repeated() -> Vec<Case> {
+    vec![
+        Case {
+            name: "a check that passed when tried again",
+            code: 0,
+            verdict: "passed",
+            make: || {
+                let replies = [says("done"), writes("b.txt", "x\n"), says("now it is")];
+                Job::new(&checked_again(), &replies, &open_policy(&[]))
+            },
+        },
+        Case {
+            name: "a check that failed again",
+            code: 1,
+            verdict: "failed",
+            make: || Job::new(&checked_again(), &[says("done"), says("it is")], &open_policy(&[])),
+        },
+        Case {
+            name: "an answer that was repaired",
+            code: 0,
+            verdict: "no_change",
+            make: || {
+                let text =
+                    "steps:\n  - { id: one, prompt: go }\nresponse: { schema: { type: object }, retry: { max: 1 } }\n";
+                Job::new(&recipe(text), &[says("no JSON"), says("{}")], &open_policy(&[]))
+            },
+        },
+    ]
 }
 
 fn failures() -> Vec<Case> {

@@ -55,6 +55,7 @@ const CLASSES: [u8; 256] = {
 };
 
 impl CharClass {
+    /// Both classes.
     pub const ALL: [CharClass; 2] = [CharClass::Dense, CharClass::Dump];
 
     /// Whether a pattern of this class can contain the byte.

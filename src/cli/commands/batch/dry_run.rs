@@ -7,7 +7,7 @@ use crate::batch::job_result::JobStanding;
 use crate::batch::plan::{self, PlanFile, PlannedJob};
 use crate::batch::record::{self, BatchState};
 use crate::batch::supervisor::{self, BatchCall, ReadyJob};
-use crate::cli::args::{BatchArgs, ListFormat};
+use crate::cli::args::{BatchArgs, TextOrJson};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, out};
 use crate::journal::chain_key;
@@ -45,7 +45,7 @@ pub async fn dry_run(
     }
     refuse_other(call.dir, &state, &now, args.changed)?;
     let (jobs, _) = supervisor::ready(call, &state, signals).await;
-    if args.format == ListFormat::Json {
+    if args.format == TextOrJson::Json {
         // Only one object is printed: a refusal has its own.
         foresee_models(models, &jobs)?;
         let rows: Vec<Value> = jobs.iter().map(row_of).collect();

@@ -1,10 +1,9 @@
 //! Reads the recipes and policies of a batch plan, each once, and checks every job's parameters against its recipe.
 
+use crate::base::budget::Budget;
 use crate::base::ids::sha256_hex;
 use crate::base::model_name::is_played;
 use crate::batch::plan::{JobInputs, PlannedJob, RecipeReader, RunArguments};
-
-use crate::cli::environment;
 use crate::cli::origin::{RecipeOrigin, Trust};
 use crate::cli::policy_sources;
 use crate::cli::refusal::Refusal;
@@ -29,12 +28,17 @@ struct ReadOnce {
 /// Files read so far; `None`: the file has problems, which have been reported.
 pub struct Inputs {
     read: HashMap<(String, Vec<String>), Option<Rc<ReadOnce>>>,
+    /// Limits that replace those of the recipes.
+    limits: Budget,
 }
 
 impl Inputs {
-    /// Starts empty.
-    pub fn new() -> Self {
-        Self { read: HashMap::new() }
+    /// Starts empty. `limits` replace those of the recipes.
+    pub fn new(limits: &Budget) -> Self {
+        Self {
+            read: HashMap::new(),
+            limits: limits.clone(),
+        }
     }
 
     async fn once(
@@ -177,6 +181,7 @@ impl RecipeReader for Inputs {
                 input_lines: job.input_at.as_slice(),
                 overrides: Overrides {
                     model: arguments.model.clone(),
+                    budget: self.limits.clone(),
                     ..Overrides::default()
                 },
                 sketch: false,
@@ -206,9 +211,7 @@ impl RecipeReader for Inputs {
                     "add `models: [PROVIDER/NAME]` to the manifest, or name one with --model",
                 )]);
             }
-            // As the job's own `overnight run` settles it.
-            let variable = || environment::variable("OVERNIGHT_MODEL").filter(|name| !name.is_empty());
-            let first = arguments.model.clone().or_else(variable).or_else(|| plan.model.clone());
+            let first = plan.model.clone();
             let is_asked = plan.asks() || first.as_deref().is_some_and(is_played);
             let models = first.filter(|_| is_asked).into_iter();
             Ok(JobInputs {

@@ -1,20 +1,19 @@
 //! The lists that a manifest names: files and commands whose lines are targets or inputs. The shell of a
 //! command is killed at a signal and at the end of the batch's wall clock; what it started may go on.
 
-use super::planning::Source;
-use crate::base::exit::signal_name;
+use super::call_clock::CallClock;
+use super::manifest_source::ManifestSource;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::batch::lines;
 use crate::batch::manifest::{self, BatchManifest, TargetSource, TargetSpec};
+use crate::cli::inputs as texts;
 use crate::cli::refusal::Refusal;
-use crate::cli::{inputs as texts, signals};
 use crate::diag::units::show_duration;
 use crate::diag::{Diagnostic, SourceFiles, Spanned, YamlNode};
 use crate::process::unsandboxed::{self, Printed};
 use std::collections::HashMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use std::time::Duration;
 
 /// Time limit for a command that lists targets.
 const LIST_TIME: Duration = Duration::from_secs(600);
@@ -22,64 +21,13 @@ const LIST_TIME: Duration = Duration::from_secs(600);
 /// The name and text of a list.
 type Listed = Result<(String, String), Box<Diagnostic>>;
 
-/// The signals of a call and the begin of its wall clock.
-pub struct CallClock {
-    pub began: Instant,
-    pub signals: UnboundedReceiver<i32>,
-    /// Where signals are sent once they are watched; `None` if they are, or if they never shall be.
-    sender: Option<UnboundedSender<i32>>,
-}
-
-impl CallClock {
-    /// A clock that starts now. Without `is_watched` a signal ends the process at any time, as it does otherwise until
-    /// [`CallClock::watch`].
-    pub fn start(is_watched: bool) -> Self {
-        let (sender, signals) = unbounded_channel();
-        Self {
-            began: Instant::now(),
-            signals,
-            sender: is_watched.then_some(sender),
-        }
-    }
-
-    /// Sends signals to `signals` from now on, in place of ending the process.
-    ///
-    /// # Errors
-    /// The system refuses a handler.
-    pub fn watch(&mut self) -> Result<(), Refusal> {
-        self.sender.take().map_or(Ok(()), signals::all)
-    }
-
-    /// Does `work` unless a signal comes first.
-    ///
-    /// # Errors
-    /// Those of `work`; [`Refusal::Interrupted`].
-    pub async fn unless_ended<T, E: Into<Refusal>>(
-        &mut self,
-        work: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, Refusal> {
-        tokio::select! {
-            biased;
-            Some(signal) = self.signals.recv() => Err(cancelled(signal)),
-            done = work => done.map_err(Into::into),
-        }
-    }
-}
-
-fn cancelled(signal: i32) -> Refusal {
-    let message = format!("cancelled by {} before a job was started", signal_name(signal));
-    let mut outcome = RunOutcome::new(Verdict::Cancelled, format!("signal:{signal}"), message);
-    outcome.signal = Some(signal);
-    Refusal::Interrupted(outcome)
-}
-
 /// Replaces each target that names a list by the lines of the list. A list that cannot be read is a problem.
 ///
 /// # Errors
 /// [`Refusal::Interrupted`]: a signal or the end of the batch's wall clock came while a command listed targets.
 pub async fn expand_lists(
     parsed: &mut BatchManifest,
-    source: &Source,
+    source: &ManifestSource,
     clock: &mut CallClock,
     files: &mut SourceFiles,
     problems: &mut Vec<Diagnostic>,
@@ -122,7 +70,7 @@ pub async fn expand_lists(
 /// A target for each line of its `inputs`; the target itself if it names none.
 fn of_inputs(
     target: TargetSpec,
-    source: &Source,
+    source: &ManifestSource,
     read: &mut HashMap<String, Vec<YamlNode>>,
     files: &mut SourceFiles,
     problems: &mut Vec<Diagnostic>,
@@ -164,7 +112,7 @@ fn nodes_of(listed: Listed, files: &mut SourceFiles, problems: &mut Vec<Diagnost
     nodes
 }
 
-fn list_file(file: &Spanned<String>, source: &Source) -> Listed {
+fn list_file(file: &Spanned<String>, source: &ManifestSource) -> Listed {
     let problem = |why: String| {
         let problem = Diagnostic::error("no-file", file.span, why);
         Box::new(problem.help("name a file of JSON Lines, relative to the manifest, or `-` for stdin"))
@@ -189,7 +137,7 @@ fn list_file(file: &Spanned<String>, source: &Source) -> Listed {
 /// `wall`: the wall-clock limit of the batch.
 async fn list_command(
     command: &Spanned<String>,
-    source: &Source,
+    source: &ManifestSource,
     clock: &mut CallClock,
     wall: Option<Duration>,
 ) -> Result<Listed, Refusal> {

@@ -5,7 +5,7 @@ use crate::base::quote::counted;
 use crate::batch::merge::{self as merging, BundlePlace};
 use crate::batch::remote;
 use crate::batch::{BatchError, manifest};
-use crate::cli::args::{ListFormat, MergeArgs};
+use crate::cli::args::{MergeArgs, TextOrJson};
 use crate::cli::refusal::Refusal;
 use crate::cli::{named_outputs, out};
 use std::collections::BTreeSet;
@@ -39,8 +39,8 @@ pub async fn merge(args: &MergeArgs) -> Result<u8, Refusal> {
         ));
     }
     let text = match args.format {
-        ListFormat::Json => format!("{}\n", serde_json::to_string(&merged.result).unwrap_or_default()),
-        ListFormat::Text => told(&merged.result, &args.out, None),
+        TextOrJson::Json => format!("{}\n", serde_json::to_string(&merged.result).unwrap_or_default()),
+        TextOrJson::Text => told(&merged.result, &args.out, None),
     };
     if let Some(github) = github {
         publish(&github, &merged.result, &args.out, &merged.jobs)?;

@@ -1,70 +1,24 @@
 //! The plan of a batch: manifest, lists, flags and recipes, with all problems in them at once.
 
+use super::call_clock::CallClock;
 use super::inputs::Inputs;
-use super::lists::{CallClock, expand_lists};
+use super::lists::expand_lists;
+use super::manifest_source::ManifestSource;
 use super::models::Models;
+use crate::base::budget::Budget;
 use crate::base::secret::Redactor;
 use crate::batch::plan::{self, BatchPlan, PlanFlags, PlannedJob, RecipeReader};
 use crate::batch::{lines, manifest};
 use crate::cli::args::BatchArgs;
 use crate::cli::refusal::Refusal;
-use crate::cli::{environment, inputs as texts};
+use crate::cli::{environment, variables};
 use crate::diag::{self, Diagnostic, FileKind, Shape, SourceFiles, Span, YamlNode};
 use crate::provider::open::check_name;
-use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-
-/// A manifest's text and location.
-pub struct Source {
-    pub name: String,
-    pub text: String,
-    /// Base of its relative paths.
-    pub base: PathBuf,
-    /// Name of a batch whose manifest has none.
-    pub fallback: String,
-    /// Whether stdin was read, which is possible only once.
-    pub stdin_read: Cell<bool>,
-}
-
-/// The manifest that the command line names.
-///
-/// # Errors
-/// It cannot be read.
-pub fn source(args: &BatchArgs) -> Result<Source, Refusal> {
-    let path = args.manifest.clone().unwrap_or_default();
-    if path.as_os_str() == "-" {
-        return Ok(Source {
-            name: "stdin".to_owned(),
-            text: texts::stdin()?,
-            base: PathBuf::new(),
-            fallback: "stdin".to_owned(),
-            stdin_read: Cell::new(true),
-        });
-    }
-    if !path.is_file() {
-        let name = path.display();
-        return Err(Refusal::Invalid(format!(
-            "{name}:1:1: error[no-file]: there is no manifest {name}\nhelp: name a YAML or JSON Lines file, or `-` for stdin"
-        )));
-    }
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(Source {
-        name: path.display().to_string(),
-        text: texts::text(&path)?,
-        base: path.parent().unwrap_or_else(|| Path::new("")).to_owned(),
-        fallback: if manifest::is_job_name(&stem) {
-            stem
-        } else {
-            "batch".to_owned()
-        },
-        stdin_read: Cell::new(false),
-    })
-}
 
 /// Whether the text is JSON Lines, not a manifest: its first line is a complete JSON object without targets, or is
 /// meant as one, so that a mistake in it is reported at its place.
-fn is_lines(source: &Source) -> bool {
+fn is_lines(source: &ManifestSource) -> bool {
     if source.name.ends_with(".jsonl") {
         return true;
     }
@@ -83,7 +37,7 @@ fn is_lines(source: &Source) -> bool {
 
 /// Whether a text that is no JSON Lines was meant to be: an array; or, where jobs are expected (`--recipe`, stdin), an
 /// object on several lines or plain names. `root`: its YAML, if it is one.
-fn is_meant_as_lines(args: &BatchArgs, source: &Source, root: Option<&YamlNode>) -> bool {
+fn is_meant_as_lines(args: &BatchArgs, source: &ManifestSource, root: Option<&YamlNode>) -> bool {
     let text = source.text.trim_start_matches('\u{feff}').trim_start();
     if text.starts_with('[') {
         return true;
@@ -100,12 +54,17 @@ fn is_meant_as_lines(args: &BatchArgs, source: &Source, root: Option<&YamlNode>)
     }
 }
 
-/// The plan from manifest and flags with its models.
+/// The plan from manifest and flags with its models. `limits`: those of the environment, which replace the recipes'.
 ///
 /// # Errors
 /// [`Refusal::Invalid`] with all problems of the manifest, its lists and its recipes, and those of [`Models::new`];
 /// [`Refusal::Interrupted`].
-pub async fn planned(args: &BatchArgs, source: &Source, clock: &mut CallClock) -> Result<(BatchPlan, Models), Refusal> {
+pub async fn planned(
+    args: &BatchArgs,
+    limits: &Budget,
+    source: &ManifestSource,
+    clock: &mut CallClock,
+) -> Result<(BatchPlan, Models), Refusal> {
     if source.text.trim().is_empty() {
         return Err(Refusal::Invalid(format!(
             "{name}:1:1: error[no-jobs]: {name} holds no jobs\nhelp: write a manifest with `targets`, or JSON Lines with one job a line, \
@@ -149,10 +108,14 @@ pub async fn planned(args: &BatchArgs, source: &Source, clock: &mut CallClock) -
         return Err(refused(problems, &files));
     };
     expand_lists(&mut parsed, source, clock, &mut files, &mut problems).await?;
+    let mut models_given = args.plan.model.clone();
+    if models_given.is_empty() && parsed.models.is_empty() {
+        models_given.extend(variables::model()?);
+    }
     let flags = PlanFlags {
         recipe: args.plan.recipe.clone(),
-        policies: args.plan.policy.clone(),
-        models: args.plan.model.clone(),
+        policies: variables::policies(&args.plan.policy)?,
+        models: models_given,
     };
     let mut plan = plan::expand(&parsed, &flags, &source.base, &mut problems);
     if plan.jobs.is_empty() && problems.is_empty() {
@@ -163,7 +126,7 @@ pub async fn planned(args: &BatchArgs, source: &Source, clock: &mut CallClock) -
         problems.extend(secret_values(job, &environment::redactor()));
         problems.extend(unknown_model(job));
     }
-    let (mut reader, mut models) = (Inputs::new(), Models::new()?);
+    let (mut reader, mut models) = (Inputs::new(limits), Models::new()?);
     for at in 0..plan.jobs.len() {
         let Some(job) = plan.jobs.get(at).filter(|job| !job.identity.recipe.is_empty()) else {
             continue;

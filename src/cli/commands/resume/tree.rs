@@ -18,6 +18,10 @@ use std::path::Path;
 
 /// Checks the tree. If it is as the run found it, the run's changes are applied again. `elsewhere`: it is another tree
 /// than the one that the run began in.
+///
+/// # Errors
+/// [`Refusal::Environment`] if the tree is neither as the run found it nor as it left it, or the run's store or the
+/// tree cannot be read or written.
 pub async fn restore_tree(
     (run, dir): (&RunId, &Path),
     (events, state): (&[Event], &RunState),

@@ -19,6 +19,9 @@ use std::path::{Component, Path, PathBuf};
 
 /// The recorded plan. `vouched`: a key or this machine's own record proves that this program wrote the journal.
 /// Otherwise the plan's digest must match the journal, and the user is told what cannot be verified.
+///
+/// # Errors
+/// [`Refusal::Environment`] if the plan cannot be read or does not have the recorded digest.
 pub fn plan(first: &RunStarted, vouched: bool) -> Result<Plan, Refusal> {
     let plan: Plan = serde_json::from_value(first.plan.clone())
         .map_err(|error| Refusal::Environment(format!("the recorded plan cannot be read: {error}")))?;
@@ -64,6 +67,10 @@ pub fn withdrawn(state: &RunState, vouched: bool) -> Option<EventKind> {
 
 /// The reviewer's answers as events, after checking them against the waiting calls. `known`: this machine wrote the
 /// journal, so its calls are those that the reviewer was shown. `withdrawn`: the event of [`withdrawn`].
+///
+/// # Errors
+/// [`Refusal::Usage`] if a call is both approved and denied or does not wait, or if the digest of an approval is wrong
+/// or, for a journal of another machine, missing.
 pub fn approvals(
     args: &ResumeArgs,
     recorded: &[Event],
@@ -170,6 +177,11 @@ pub fn last_policies<'a>(first: &'a RunStarted, events: &'a [Event]) -> Vec<&'a 
 /// command line, the policies that ruled last are read again from their sources: texts inside the journal grant nothing.
 /// The recipe's own policy can only narrow, so its recorded text is used if its source is not available. `vouched` as for
 /// [`plan`]: otherwise the journal may come with the tree, and so may the files that it names.
+///
+/// # Errors
+/// Without `--policy`, [`Refusal::Environment`] if a policy that ruled last is not available here or has changed, or if
+/// the journal is not vouched for and names other policies than built-in ones. [`Refusal::Invalid`] if a policy is
+/// wrong; with `--policy` also the errors of [`policy_sources::policies`].
 pub async fn rulers(
     args: &ResumeArgs,
     (first, last): (&RunStarted, &[&PolicyText]),

@@ -5,7 +5,7 @@ use super::{Beginning, RunSession};
 use crate::cli::refusal::Refusal;
 use crate::cli::{bootstrap, toolset};
 use crate::engine::journal_place;
-use crate::journal::store;
+use crate::journal::run_dirs;
 use crate::process::private::Private;
 use crate::process::{self, Confinement};
 use crate::workspace::patch::Shadow;
@@ -13,6 +13,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Builds and tests the sandbox now if a program must be started to gather the tools.
+///
+/// # Errors
+/// [`Refusal::Environment`] if the sandbox cannot be built or does not hold.
 pub async fn sandbox(session: &RunSession, own: &Arc<Private>) -> Result<Option<(Confinement, String)>, Refusal> {
     if !toolset::starts_something(&session.plan) {
         return Ok(None);
@@ -30,6 +33,10 @@ pub async fn sandbox(session: &RunSession, own: &Arc<Private>) -> Result<Option<
 }
 
 /// Chooses the directory of journal and store, out of reach of programs that start before the journal begins.
+///
+/// # Errors
+/// [`Refusal::Environment`] if the store of a new run cannot be emptied, or commands could write the journal
+/// everywhere; [`Refusal::Output`] if the files of a resumed run cannot be moved.
 pub fn home_of(
     session: &RunSession,
     beginning: &Beginning,
@@ -52,7 +59,7 @@ pub fn home_of(
         None => Ok(session.home.clone()),
         Some(to) => {
             if fresh.is_none() {
-                store::move_run(&session.home, &to)?;
+                run_dirs::move_run(&session.home, &to)?;
             }
             Ok(to)
         }

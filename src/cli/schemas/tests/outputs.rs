@@ -8,7 +8,7 @@ use crate::cli::refusal::{Refusal, RefusalObject};
 use crate::cli::schemas::BASE;
 use crate::deliver::{DeliverFault, DeliverOutcome, Delivered, DeliveredLine, Preview};
 use crate::report::findings::Finding;
-use crate::report::result::{self, Ending, RunResult};
+use crate::report::result::{self, OutputFacts, RunResult};
 use crate::report::summary::RunSummary;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -269,7 +269,7 @@ fn recorded_runs_match() {
             let line = json!({ "chain": "0".repeat(64), "entry": value });
             assert_eq!(problems(SchemaKind::Event, &line), [""; 0], "{name}: {line}");
         }
-        let result = result::result(&RunSummary::fold(&events), &Ending::default());
+        let result = result::result(&RunSummary::fold(&events), &OutputFacts::default());
         assert_eq!(problems(SchemaKind::Result, &result.to_value()), [""; 0], "{name}");
         let last: Value = serde_json::from_str(&crate::report::stream::last(&result)).unwrap();
         assert_eq!(problems(SchemaKind::Event, &last), [""; 0], "{name}");

@@ -207,6 +207,18 @@ rules:
     assert!(!allowed(&both, "lister --hook ./x"));
 }
 
+/// The directory that git enters holds for a policy's own profile of git as well, which may take `-C` for any value.
+#[test]
+fn paths_of_an_own_profile_of_git_are_in_the_directory_that_it_enters() {
+    let profile = "  git: { options: { value: [-C] }, subcommands: { add: { operands: output* } } }";
+    let rule = "  - { allow: run_shell_command, commands: [git], paths: [\"src/**\"] }";
+    let set = set_of(&[&format!("version: 1\nprofiles:\n{profile}\nrules:\n{rule}\n")]);
+    let code = |text: &str| shell_ruling(&set, text, &FS_VIEW, true).code;
+    assert_eq!(code("git -C src add a.txt"), "allowed");
+    assert_ne!(code("git add a.txt"), "allowed");
+    assert_ne!(code("git -C .. add a.txt"), "allowed");
+}
+
 #[test]
 fn a_program_starts_only_the_helpers_that_every_file_grants() {
     let of = |list: &str| {

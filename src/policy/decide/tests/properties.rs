@@ -52,14 +52,16 @@ fn decided(policies: &[String], call: usize) -> Decision {
     let set = set_of(&policies.iter().map(String::as_str).collect::<Vec<_>>());
     let (tool, what) = CALLS[call % CALLS.len()];
     let args = json!({ "command": what, "file_path": what, "url": what });
-    let (name, kind, origin, access) = crate::policy::calls::by_name(tool, &args);
+    let (name, kind, origin, access) = crate::policy::lexical_access::by_name(tool, &args);
     let asked = PolicyInput {
         tool: &name,
         kind,
         origin: &origin,
         args: &args,
     };
-    crate::policy::calls::without_tree(|fs_view| decide(&set, &asked, &access, fs_view, &Uses::default()).decision)
+    crate::policy::lexical_access::without_tree(|fs_view| {
+        decide(&set, &asked, &access, fs_view, &Uses::default()).decision
+    })
 }
 
 fn runs(decision: Decision) -> bool {

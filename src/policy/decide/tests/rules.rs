@@ -24,7 +24,7 @@ fn rules_as_the_table_says() {
                 Some(command) => ("run_shell_command", json!({ "command": command })),
                 None => (case["tool"].as_str().unwrap(), args),
             };
-            let (tool, kind, origin, access) = crate::policy::calls::by_name(name, &args);
+            let (tool, kind, origin, access) = crate::policy::lexical_access::by_name(name, &args);
             let asked = PolicyInput {
                 tool: &tool,
                 kind,
@@ -34,7 +34,7 @@ fn rules_as_the_table_says() {
             let ruled = |fs_view: &FsView<'_>| decide(&set, &asked, &access, fs_view, &Uses::default());
             let ruling = match group.get("tree") {
                 Some(_) => ruled(&FS_VIEW),
-                None => crate::policy::calls::without_tree(ruled),
+                None => crate::policy::lexical_access::without_tree(ruled),
             };
             let rule = case.get("rule").map(|rule| rule.as_str().unwrap());
             let code = case.get("code").map(|code| code.as_str().unwrap());
@@ -76,15 +76,16 @@ fn the_nearest_rule_says_which_paths_and_arguments_it_is_for() {
         ("cat --nosuch README.md", "`--nosuch` is not among the options"),
     ] {
         let args = json!({ "command": command });
-        let (tool, kind, origin, access) = crate::policy::calls::by_name("run_shell_command", &args);
+        let (tool, kind, origin, access) = crate::policy::lexical_access::by_name("run_shell_command", &args);
         let asked = PolicyInput {
             tool: &tool,
             kind,
             origin: &origin,
             args: &args,
         };
-        let ruling =
-            crate::policy::calls::without_tree(|fs_view| decide(&set, &asked, &access, fs_view, &Uses::default()));
+        let ruling = crate::policy::lexical_access::without_tree(|fs_view| {
+            decide(&set, &asked, &access, fs_view, &Uses::default())
+        });
         assert!(ruling.reason.starts_with(told), "{command}: {ruling:?}");
     }
 }
@@ -199,7 +200,7 @@ fn a_result_of_this_run_is_free_to_read() {
             origin: &ToolOrigin::Builtin,
             args,
         };
-        crate::policy::calls::without_tree(|fs_view| {
+        crate::policy::lexical_access::without_tree(|fs_view| {
             decide(&set, &call, &Access::none(), fs_view, &Uses::default()).decision
         })
     };

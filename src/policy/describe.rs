@@ -89,7 +89,7 @@ fn file(out: &mut String, policy: &Policy) {
 }
 
 /// One rule as a phrase.
-pub fn sentence(rule: &Rule) -> String {
+fn sentence(rule: &Rule) -> String {
     let mut out = match (&rule.commands, &rule.hosts, &rule.paths) {
         (Some(_), ..) if !rule.is_about_builtin(SHELL) => {
             format!("no call of {}, since only {SHELL} has `commands`", tools(rule))

@@ -1,6 +1,6 @@
 //! Names, creates, finds, lists and prunes run directories, and locks workspaces.
 
-use super::{JournalError, format, place, reader, state, writer};
+use super::{JournalError, format, no_follow, reader, state_dir, writer};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use crate::base::outcome::{RunOutcome, Verdict};
@@ -58,8 +58,8 @@ pub fn ignore_runs(workspace: &Path) -> Result<(), JournalError> {
     let dir = workspace.join(".overnight");
     let file = dir.join(".gitignore");
     refuse_link(workspace, &file)?;
-    place::make_dirs(workspace, &dir)
-        .and_then(|()| place::write_new(&file, b"*\n"))
+    no_follow::make_dirs(workspace, &dir)
+        .and_then(|()| no_follow::write_new(&file, b"*\n"))
         .map_err(JournalError::write(&file))
 }
 
@@ -68,7 +68,7 @@ pub fn ignore_runs(workspace: &Path) -> Result<(), JournalError> {
 /// # Errors
 /// [`JournalError::Link`] with that link.
 pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
-    match place::link_inside(workspace, path) {
+    match no_follow::link_inside(workspace, path) {
         Some(link) => Err(JournalError::Link(link.display().to_string())),
         None => Ok(()),
     }
@@ -81,11 +81,11 @@ pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
 /// [`JournalError::Link`]: a link of the tree leads there. [`JournalError::NeverBegan`], [`JournalError::Batch`],
 /// [`JournalError::Unknown`]: there is no journal.
 pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
-    if let Some(moved) = state::moved_run(run) {
+    if let Some(moved) = state_dir::moved_run(run) {
         return Ok(moved);
     }
     for dir in [PathBuf::from(run), workspace.join(RUNS).join(run)] {
-        if let Some(moved) = state::moved_from(&dir) {
+        if let Some(moved) = state_dir::moved_from(&dir) {
             return Ok(moved);
         }
         if dir.join(format::FILE).is_file() {
@@ -101,7 +101,9 @@ pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
             });
         }
     }
-    let known = state::is_plain(run).then(|| state::head(&RunId::from(run))).flatten();
+    let known = state_dir::is_plain(run)
+        .then(|| state_dir::head(&RunId::from(run)))
+        .flatten();
     let known = known
         .map(|head| PathBuf::from(head.dir))
         .filter(|dir| dir.join(format::FILE).is_file());
@@ -141,12 +143,12 @@ pub fn move_run(from: &Path, to: &Path) -> Result<(), JournalError> {
     let path = from.join(format::FILE);
     let file = File::open(&path).map_err(|_| JournalError::Missing(from.display().to_string()))?;
     writer::lock(&file, from)?;
-    state::move_entries(from, to)
+    state_dir::move_entries(from, to)
 }
 
 /// Whether this directory already holds a run.
 pub fn is_taken(dir: &Path) -> bool {
-    dir.join(format::FILE).exists() || state::moved_from(dir).is_some()
+    dir.join(format::FILE).exists() || state_dir::moved_from(dir).is_some()
 }
 
 /// Locks a workspace for one run. The lock is on the directory itself, so that nothing is written into it.
@@ -230,7 +232,7 @@ impl RunListing {
 
 /// Whether a run of this machine was killed, broke off or is active: its journal is there and has no end.
 pub fn is_unfinished(run: &RunId) -> bool {
-    let dir = state::head(run).map(|head| PathBuf::from(head.dir));
+    let dir = state_dir::head(run).map(|head| PathBuf::from(head.dir));
     dir.is_some_and(|dir| matches!(describe(&dir).progress, RunProgress::Unfinished | RunProgress::Keyed))
 }
 
@@ -238,7 +240,7 @@ pub fn is_unfinished(run: &RunId) -> bool {
 /// may be, empty if they are not known; `age`: since it began to work there. A run that this state directory does not
 /// know may be one of another home: it counts while its journal is there and has no end, and not for ever.
 pub fn may_go_on(run: &RunId, journals: &[PathBuf], age: Duration) -> bool {
-    if state::head(run).is_some() {
+    if state_dir::head(run).is_some() {
         return is_unfinished(run);
     }
     let has_no_end = |dir: &PathBuf| match std::fs::symlink_metadata(dir.join(format::FILE)) {
@@ -269,9 +271,9 @@ pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
             return Err(JournalError::read(&root)(source));
         }
     };
-    let here = place::settled(&root);
-    let moved = state::moved().into_iter();
-    let moved = moved.filter(|(_, out)| out.parent().is_some_and(|parent| place::settled(parent) == here));
+    let here = no_follow::settled(&root);
+    let moved = state_dir::moved().into_iter();
+    let moved = moved.filter(|(_, out)| out.parent().is_some_and(|parent| no_follow::settled(parent) == here));
     let moved: Vec<PathBuf> = moved.map(|(dir, _)| dir).collect();
     let known = |dir: &PathBuf| moved.iter().any(|moved| moved.file_name() == dir.file_name());
     let dirs: Vec<PathBuf> = entries
@@ -365,10 +367,10 @@ impl RefusedRun {
 /// The refused run of this directory: it has a result and never had a journal.
 pub fn refused(dir: &Path) -> Option<RefusedRun> {
     let has = |name: &str| std::fs::symlink_metadata(dir.join(name)).is_ok();
-    if has(format::FILE) || has(state::NOTE) {
+    if has(format::FILE) || has(state_dir::NOTE) {
         return None;
     }
-    let bytes = state::bounded(&dir.join("result.json"), RESULT_BYTES).ok()?;
+    let bytes = state_dir::bounded(&dir.join("result.json"), RESULT_BYTES).ok()?;
     let refused: RefusedRun = serde_json::from_slice(&bytes).ok()?;
     (refused.schema.starts_with(RESULT_SCHEMA) && refused.journal.is_none()).then_some(refused)
 }
@@ -428,14 +430,14 @@ pub fn prune(workspace: &Path, keep: usize, all: bool) -> Result<Pruned, Journal
             false => !journal.exists(),
         };
         if free {
-            let place = state::outputs_of(&run.dir);
+            let place = state_dir::outputs_of(&run.dir);
             let gone = |dir: &Path| match std::fs::remove_dir_all(dir) {
                 Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(JournalError::write(dir)(source)),
                 _ => Ok(()),
             };
             gone(&run.dir)?;
             place.map_or(Ok(()), |place| gone(&place))?;
-            state::forget(&run.run);
+            state_dir::forget(&run.run);
             pruned.removed.push(run.run);
         } else {
             pruned.kept.push(run);

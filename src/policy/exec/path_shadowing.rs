@@ -46,7 +46,7 @@ impl fmt::Debug for MachinePrograms {
 }
 
 /// A program of the tree that has the name of one of the machine, or of one that no package manager installs.
-pub(super) struct Shadow {
+pub(super) struct PathShadowing {
     name: String,
     /// Its path from the workspace's root; `None` if it is elsewhere in the repository.
     below: Option<String>,
@@ -54,7 +54,7 @@ pub(super) struct Shadow {
     machine: Option<PathBuf>,
 }
 
-impl Shadow {
+impl PathShadowing {
     /// What an exec starts, if it is such a program. Not among them: programs whose profile says that a package manager
     /// installs them, programs that only the tree has and no profile knows, links to the machine's own program, and links
     /// out of the tree to another program of the same name, as devbox and pixi make them.

@@ -11,7 +11,7 @@ use super::artefacts;
 use super::chain_key;
 use super::error::JournalError;
 use super::format;
-use super::place;
+use super::no_follow;
 use crate::base::ids::RunId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -103,15 +103,18 @@ pub(super) struct HeadFile {
 }
 
 impl HeadFile {
-    /// Opens it and creates its directories. `adopted` as in [`Head`]. The error says why this machine will not
-    /// recognise the run again.
+    /// Opens it and creates its directories. `adopted` as in [`Head`].
+    ///
+    /// # Errors
+    /// Why this machine will not recognise the run again: the id cannot be the name of a file, there is no state
+    /// directory, or the file cannot be created there.
     pub fn open(run: &RunId, journal: &Path, adopted: bool) -> Result<Self, String> {
         if !is_plain(run.as_str()) {
             return Err(format!("{run} cannot be the name of a file"));
         }
         let dir = directory(HEADS)?;
         let path = dir.join(run.as_str());
-        let file = place::open_private(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let file = no_follow::open_private(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let mut head = Self {
             file,
             known: Head {
@@ -130,7 +133,7 @@ impl HeadFile {
 
     /// Sets the directory of the journal after a move.
     pub fn move_to(&mut self, journal: &Path) {
-        self.known.dir = place::settled(journal).to_string_lossy().into_owned();
+        self.known.dir = no_follow::settled(journal).to_string_lossy().into_owned();
     }
 
     /// Adds the paths of outputs; one of the same name is replaced.
@@ -150,15 +153,25 @@ impl HeadFile {
 
     /// Writes the line. Call it only after the journal itself is synced this far, so that a power loss never leaves the
     /// record ahead of the journal.
+    ///
+    /// # Errors
+    /// The file cannot be written.
     pub fn write(&self, line: &[u8]) -> io::Result<()> {
         self.file.write_all_at(line, 0)
     }
 
     /// Returns when what was written is on the disk.
+    ///
+    /// # Errors
+    /// The file cannot be synced.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
 
+    /// The same open file once more, for another thread.
+    ///
+    /// # Errors
+    /// The process or the system has no more file descriptors.
     pub fn try_clone(&self) -> io::Result<File> {
         self.file.try_clone()
     }
@@ -208,7 +221,7 @@ pub fn contents_of(run: &RunId) -> Result<PathBuf, String> {
     }
     let state = chain_key::state()?;
     let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    place::private_dir(state)
+    no_follow::private_dir(state)
         .and_then(|()| Ok(rustix::fs::access(state, access)?))
         .map_err(|error| format!("the state directory {}: {error}", state.display()))?;
     Ok(state.join(CONTENTS).join(run.as_str()))
@@ -226,22 +239,26 @@ pub fn forget_contents(run: &RunId) {
 fn directory(name: &str) -> Result<PathBuf, String> {
     let state = chain_key::state()?;
     let made = || -> io::Result<PathBuf> {
-        place::private_dir(state)?;
+        no_follow::private_dir(state)?;
         let dir = state.join(name);
-        place::private_dir(&dir)?;
+        no_follow::private_dir(&dir)?;
         Ok(dir)
     };
     made().map_err(|error| format!("the state directory {}: {error}", state.display()))
 }
 
 /// Creates the directory for the journal and store of a run that commands could reach in its own directory.
+///
+/// # Errors
+/// The id cannot be the name of a directory, there is no state directory, or the directory or its file `place` cannot
+/// be written.
 pub fn directory_of(run: &RunId, out: &Path) -> Result<PathBuf, String> {
     if !is_plain(run.as_str()) {
         return Err(format!("{run} cannot be the name of a directory"));
     }
     let dir = directory(MOVED)?.join(run.as_str());
     let made = || -> io::Result<()> {
-        place::private_dir(&dir)?;
+        no_follow::private_dir(&dir)?;
         std::fs::write(dir.join(PLACE), out.as_os_str().as_bytes())
     };
     made().map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -275,10 +292,10 @@ pub fn moved_run(run: &str) -> Option<PathBuf> {
 /// The directory of the journal of the run with this run directory, if it was moved out of reach: the newest of
 /// several.
 pub fn moved_from(out: &Path) -> Option<PathBuf> {
-    let out = place::settled(out);
+    let out = no_follow::settled(out);
     let mut found: Vec<PathBuf> = moved()
         .into_iter()
-        .filter(|(_, place)| place::settled(place) == out)
+        .filter(|(_, place)| no_follow::settled(place) == out)
         .map(|(dir, _)| dir)
         .collect();
     found.sort();
@@ -333,7 +350,7 @@ fn move_entry(old: &Path, new: &Path) -> io::Result<()> {
 fn copy(old: &Path, new: &Path) -> io::Result<()> {
     let data = std::fs::symlink_metadata(old)?;
     if data.is_dir() {
-        place::private_dir(new)?;
+        no_follow::private_dir(new)?;
         for entry in std::fs::read_dir(old)? {
             let entry = entry?;
             copy(&entry.path(), &new.join(entry.file_name()))?;

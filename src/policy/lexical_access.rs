@@ -2,7 +2,7 @@
 //! The tools themselves compute it exactly.
 
 use super::model::KnownTools;
-use super::names::tidy;
+use super::name_folding::tidy;
 use crate::base::access::{Access, CommandAccess, FsView, PathStatus, ResolvedPath};
 use crate::base::call::{ToolKind, ToolOrigin, Touches};
 use crate::tools::args::current;

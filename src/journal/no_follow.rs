@@ -1,7 +1,7 @@
 //! Creates and checks directories component by component, without following symbolic links that the workspace contains.
 
 pub use crate::process::own_path::settled;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -111,16 +111,16 @@ pub fn open_without_links(dir: &Path) -> io::Result<OwnedFd> {
 /// Opens the last of these directories, each in the one before it. A missing one is created, and no link is followed.
 fn made_below(root: &Path, names: Vec<&OsStr>) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let mut at: OwnedFd = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
+    let mut at: OwnedFd = openat(CWD, root, flags, Mode::empty())?;
+    let flags = flags | OFlags::NOFOLLOW;
     for name in names {
-        at = match openat2(&at, name, flags, Mode::empty(), beneath) {
+        at = match openat(&at, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => {
                 match mkdirat(&at, name, Mode::from_raw_mode(0o777)) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(error) => return Err(error.into()),
                 }
-                openat2(&at, name, flags, Mode::empty(), beneath)?
+                openat(&at, name, flags, Mode::empty())?
             }
             opened => opened?,
         };
@@ -129,6 +129,9 @@ fn made_below(root: &Path, names: Vec<&OsStr>) -> io::Result<OwnedFd> {
 }
 
 /// Writes a file that does not exist yet; an existing file stays, and a link is not followed.
+///
+/// # Errors
+/// The file cannot be created or not be written to its end.
 pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match std::fs::File::create_new(path) {
         Ok(mut file) => io::Write::write_all(&mut file, bytes),

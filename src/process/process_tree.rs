@@ -17,6 +17,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProcessEntry {
     pub pid: i32,
+    /// PID of its parent.
     pub parent: i32,
     session: i32,
     /// A zombie: ended, but not yet waited for by its parent.
@@ -70,6 +71,7 @@ pub(crate) fn below(table: &[ProcessEntry], roots: impl IntoIterator<Item = i32>
 pub(crate) struct Signs {
     /// PID of the first process.
     pub root: i32,
+    /// The number that every process of the tree has as the soft value of a resource limit.
     pub mark: u64,
     /// How many generations from the first are helper processes, at most two.
     pub helpers: u8,

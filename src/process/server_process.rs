@@ -2,9 +2,9 @@
 
 use super::capture::Capture;
 use super::channel::Channel;
+use super::process_tree::ProcessTree;
 use super::spawn::{Running, argv, drain, start, watch};
 use super::spawn_error::SpawnError;
-use super::tree::ProcessTree;
 use super::write_guard::Guarded;
 use super::{Confinement, Invocation, Spawn};
 use crate::base::call::ExitInfo;
