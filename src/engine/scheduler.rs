@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_work_beyond_the_deadline_or_a_signal() {
-        const LONG: Duration = Duration::from_secs(2);
+        const LONG: Duration = Duration::from_secs(20);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

@@ -255,7 +255,7 @@ mod tests {
         let gate = RequestGate::make(&dir.path().join("gate"), None).unwrap();
         let cancel = CancellationToken::new();
         let began = Instant::now();
-        let pause = Duration::from_millis(500);
+        let pause = Duration::from_secs(2);
         gate.slow_down("https://a", "gemini/x", pause);
         gate.pass("https://b", "gemini/x", soon(), &cancel).await.unwrap();
         assert!(began.elapsed() < pause);

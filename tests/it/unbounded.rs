@@ -215,8 +215,8 @@ fn a_schema_of_a_foreign_tool_does_not_hold_up_the_run() {
     let policy = "version: 1\nrules:\n  - { allow: deep }\nsandbox: { level: none }\n";
     let begun = Instant::now();
     let replies = script(&[calls("deep", json!({})), calls("deep", json!({})), says("done")]);
-    let done = world.recipe(recipe, &replies, policy, &["--max-wall", "20s"]).exits(0);
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    let done = world.recipe(recipe, &replies, policy, &["--max-wall", "120s"]).exits(0);
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
     assert!(journal.contains("it-was-called"), "{}{journal}", done.stderr);
 }

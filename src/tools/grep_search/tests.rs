@@ -50,7 +50,7 @@ fn a_search_that_takes_too_long_is_stopped_and_told() {
     assert!(error.to_string().contains("was stopped after 0 s"), "{error}");
     // Waits for the search thread, which must have noticed the end.
     drop(runtime);
-    assert!(begun.elapsed() < std::time::Duration::from_secs(5));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(60));
 }
 
 #[test]

