@@ -69,7 +69,9 @@ mod tests {
         assert_eq!(within(Duration::from_secs(30), || 1), Ok(1));
         // Ends only when nobody waits for it any more.
         let (release, released) = mpsc::channel::<()>();
-        let slow = move || drop(released.recv());
+        let slow = move || {
+            let _ = released.recv();
+        };
         assert_eq!(within(Duration::from_millis(10), slow), Err(Unfinished::TooLong));
         drop(release);
         let fails = || -> u8 { std::panic::resume_unwind(Box::new(())) };
