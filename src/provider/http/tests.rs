@@ -36,7 +36,10 @@ pub fn quick() -> (Limits, Schedule) {
 }
 
 pub fn provider(wire: Wire, base: &str) -> Http {
-    let (limits, schedule) = quick();
+    provider_within(quick(), wire, base)
+}
+
+fn provider_within((limits, schedule): (Limits, Schedule), wire: Wire, base: &str) -> Http {
     Http::new(Service {
         wire,
         model: "m-1".to_owned(),
@@ -117,13 +120,27 @@ async fn one_connection_serves_many_turns() {
 
 #[tokio::test]
 async fn cancellation_ends_everything_at_once() {
+    // Nothing but the cancellation ends these soon.
+    let minute = Duration::from_secs(60);
+    let (limits, schedule) = quick();
+    let limits = Limits {
+        first_byte: minute,
+        silence: minute,
+        ..limits
+    };
+    let schedule = Schedule {
+        asked_most: minute,
+        total: minute,
+        ..schedule
+    };
     for act in [
         Act::Hang,
         Act::Stream(vec!["data: {}\n\n".into()], Duration::ZERO, End::Hang),
-        Act::Say(503, vec![("retry-after", "20".into())], String::new()),
+        Act::Say(503, vec![("retry-after", "50".into())], String::new()),
     ] {
         let server = Server::start(vec![act]).await;
-        let provider = Arc::new(provider(wire::named("gemini"), &server.base));
+        let within = (limits, schedule);
+        let provider = Arc::new(provider_within(within, wire::named("gemini"), &server.base));
         let cancel = CancellationToken::new();
         let task = tokio::spawn({
             let (provider, cancel) = (Arc::clone(&provider), cancel.clone());
