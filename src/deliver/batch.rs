@@ -46,7 +46,7 @@ fn present<'de, D: Deserializer<'de>>(value: D) -> Result<Option<Option<String>>
 
 /// Where a job had its tree from. Never relative to the current directory, which may hold another repository with the same
 /// commits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum JobSource {
     /// A directory in a local repository, by its absolute path; its remotes are those of the repository.
     Directory(PathBuf),
@@ -56,6 +56,39 @@ pub enum JobSource {
     Unrecorded(String),
     /// The row names no target.
     Unnamed,
+}
+
+impl JobSource {
+    fn is_known(&self) -> bool {
+        matches!(self, Self::Directory(_) | Self::Repository(_))
+    }
+
+    /// The place as it is recorded; empty if there is none.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Directory(dir) => dir.to_string_lossy().into_owned(),
+            Self::Repository(text) | Self::Unrecorded(text) => text.clone(),
+            Self::Unnamed => String::new(),
+        }
+    }
+}
+
+/// A job of the plan, as the manifest names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobOfPlan {
+    pub job: String,
+    pub recipe: String,
+    /// A path or URL.
+    pub target: String,
+}
+
+/// Where a job of the plan has its tree from, also one that has not run yet. It tells which jobs work on one repository, and
+/// nothing is delivered there: of a job without a row it is what the rows of other jobs make likely.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobPlace {
+    pub job: String,
+    pub recipe: String,
+    pub source: JobSource,
 }
 
 /// A run of a batch.
@@ -91,13 +124,16 @@ pub struct BatchRuns {
     pub runs: Vec<BatchRun>,
     /// Jobs with rows that the plan does not have any more, in the same order.
     pub unplanned: Vec<String>,
+    /// Every job of the plan, with or without a row.
+    pub places: Vec<JobPlace>,
 }
 
-/// Reads the rows of a batch. `planned`: the jobs of its plan; `None` if it has no plan, so that all rows count.
+/// Reads the rows of a batch. `planned`: the jobs of its plan; `None` if it has no plan, so that all rows count. No job has
+/// its name in its branch yet: see [`alike`].
 ///
 /// # Errors
 /// One sentence for each invalid line.
-pub fn runs(text: &str, dir: &Path, planned: Option<&HashSet<String>>) -> Result<BatchRuns, Vec<String>> {
+pub fn runs(text: &str, dir: &Path, planned: Option<&[JobOfPlan]>) -> Result<BatchRuns, Vec<String>> {
     let mut order: Vec<String> = Vec::new();
     let mut last: BTreeMap<String, RunLine> = BTreeMap::new();
     let mut problems = Vec::new();
@@ -119,21 +155,17 @@ pub fn runs(text: &str, dir: &Path, planned: Option<&HashSet<String>>) -> Result
         }
     }
     // Rows of jobs that were taken out of the manifest stay in the file, but nobody asks for their change any more.
-    let is_planned = |job: &String| planned.is_none_or(|planned| planned.contains(job));
+    let names: Option<HashSet<&str>> = planned.map(|planned| planned.iter().map(|job| job.job.as_str()).collect());
+    let is_planned = |job: &String| names.as_ref().is_none_or(|names| names.contains(job.as_str()));
     let (order, unplanned): (Vec<String>, Vec<String>) = order.into_iter().partition(is_planned);
     last.retain(|job, _| is_planned(job));
-    // Counted once: a batch may have tens of thousands of jobs.
-    let mut alike: HashMap<(&str, Option<String>), usize> = HashMap::new();
-    for line in last.values() {
-        let of = (line.recipe.as_str(), repository(&line.target));
-        *alike.entry(of).or_default() += 1;
-    }
+    let places = match planned {
+        Some(planned) => places(planned, &last),
+        None => places(&last.values().map(of_row).collect::<Vec<_>>(), &last),
+    };
     let mut runs = Vec::new();
     for job in order {
         let Some(line) = last.get(&job) else { continue };
-        let target = repository(&line.target);
-        let of = (line.recipe.as_str(), target.clone());
-        let several = alike.get(&of).is_some_and(|count| *count > 1);
         let run = match line.run.as_deref().map(|run| inside(run, dir)) {
             Some(None) => {
                 problems.push(format!("{RUNS}: the run of {job} is outside the batch directory"));
@@ -145,18 +177,98 @@ pub fn runs(text: &str, dir: &Path, planned: Option<&HashSet<String>>) -> Result
         runs.push(BatchRun {
             job: BatchJob {
                 name: job.clone(),
-                in_branch: several,
+                in_branch: false,
             },
             verdict: line.verdict.clone(),
             dir: run,
             source: source(line),
-            target: target.unwrap_or_default(),
+            target: repository(&line.target).unwrap_or_default(),
             patch_digest: line.patch_digest.clone(),
         });
     }
     match problems.is_empty() {
-        true => Ok(BatchRuns { runs, unplanned }),
+        true => Ok(BatchRuns {
+            runs,
+            unplanned,
+            places,
+        }),
         false => Err(problems),
+    }
+}
+
+/// The jobs whose branch goes to the same repository as that of another job of their recipe. `destinations`: the repository of
+/// each of the places, in any spelling that is equal for one repository.
+pub fn alike(places: &[JobPlace], destinations: &[String]) -> HashSet<String> {
+    let of = || places.iter().zip(destinations);
+    // Counted once: a batch may have tens of thousands of jobs.
+    let mut counts: HashMap<(&str, &str), usize> = HashMap::new();
+    for (place, destination) in of() {
+        *counts.entry((&place.recipe, destination)).or_default() += 1;
+    }
+    let is_one_of_several = |place: &JobPlace, destination: &str| {
+        let count = counts.get(&(place.recipe.as_str(), destination));
+        count.is_some_and(|count| *count > 1)
+    };
+    of().filter(|(place, destination)| is_one_of_several(place, destination))
+        .map(|(place, _)| place.job.clone())
+        .collect()
+}
+
+fn of_row(line: &RunLine) -> JobOfPlan {
+    JobOfPlan {
+        job: line.job.clone(),
+        recipe: line.recipe.clone(),
+        target: repository(&line.target).unwrap_or_default(),
+    }
+}
+
+/// The places of these jobs. `last`: the last row of each job that has one.
+fn places(planned: &[JobOfPlan], last: &BTreeMap<String, RunLine>) -> Vec<JobPlace> {
+    let recorded = |line: &&RunLine| line.source.as_ref().is_some_and(|place| !place.is_empty());
+    let by_target: HashMap<String, &RunLine> = last
+        .values()
+        .filter(recorded)
+        .filter_map(|line| Some((repository(&line.target)?, line)))
+        .collect();
+    let manifest = last.values().find_map(manifest_dir);
+    let place = |job: &JobOfPlan| {
+        let own = last.get(&job.job).map(source).filter(JobSource::is_known);
+        let of_target = || by_target.get(&job.target).map(|line| source(line));
+        JobPlace {
+            job: job.job.clone(),
+            recipe: job.recipe.clone(),
+            source: own
+                .or_else(of_target)
+                .unwrap_or_else(|| likely(&job.target, manifest.as_deref())),
+        }
+    };
+    planned.iter().map(place).collect()
+}
+
+/// The directory to which the targets of the manifest are relative, if the row tells it.
+fn manifest_dir(line: &RunLine) -> Option<PathBuf> {
+    let place = Path::new(line.source.as_deref().filter(|place| Path::new(place).is_absolute())?);
+    let target = repository(&line.target)?;
+    let relative: PathBuf = Path::new(&target)
+        .components()
+        .filter(|part| *part != Component::CurDir)
+        .collect();
+    let above = place.ancestors().nth(relative.components().count())?;
+    (relative.is_relative() && place.ends_with(&relative)).then(|| above.to_owned())
+}
+
+/// Where a job without a row most likely has its tree from.
+fn likely(target: &str, manifest: Option<&Path>) -> JobSource {
+    if target.is_empty() {
+        return JobSource::Unnamed;
+    }
+    if has_host(target) {
+        return JobSource::Repository(target.to_owned());
+    }
+    match (manifest, Path::new(target).is_absolute()) {
+        (_, true) => JobSource::Directory(PathBuf::from(target)),
+        (Some(manifest), false) => JobSource::Directory(manifest.join(target)),
+        (None, false) => JobSource::Unrecorded(target.to_owned()),
     }
 }
 
@@ -211,14 +323,14 @@ mod tests {
         let runs = runs(text, Path::new("/b"), None).unwrap().runs;
         let seen: Vec<_> = runs
             .iter()
-            .map(|run| (run.job.name.as_str(), run.job.in_branch, run.dir.clone().unwrap()))
+            .map(|run| (run.job.name.as_str(), run.dir.clone().unwrap()))
             .collect();
         assert_eq!(
             seen,
             [
-                ("a", true, PathBuf::from("/b/jobs/a/2")),
-                ("b", true, PathBuf::from("/b/jobs/b/1")),
-                ("c", false, PathBuf::from("/b/jobs/c/1")),
+                ("a", PathBuf::from("/b/jobs/a/2")),
+                ("b", PathBuf::from("/b/jobs/b/1")),
+                ("c", PathBuf::from("/b/jobs/c/1")),
             ]
         );
         assert_eq!(runs[0].source, JobSource::Repository("https://h/o/n".to_owned()));
@@ -268,12 +380,57 @@ mod tests {
     fn only_jobs_of_the_plan_are_delivered() {
         let text =
             "{\"job\":\"a\",\"recipe\":\"r\",\"target\":\"n\"}\n{\"job\":\"b\",\"recipe\":\"r\",\"target\":\"n\"}\n";
-        let planned = HashSet::from(["b".to_owned(), "c".to_owned()]);
+        let planned = ["b", "c"].map(|job| of_plan(job, "n"));
         let found = runs(text, Path::new("/b"), Some(&planned)).unwrap();
         assert_eq!(found.unplanned, ["a"]);
         let names: Vec<_> = found.runs.iter().map(|run| run.job.name.as_str()).collect();
         assert_eq!(names, ["b"]);
-        assert!(!found.runs[0].job.in_branch);
+        let places: Vec<_> = found.places.iter().map(|place| place.job.as_str()).collect();
+        assert_eq!(places, ["b", "c"]);
+    }
+
+    fn of_plan(job: &str, target: &str) -> JobOfPlan {
+        JobOfPlan {
+            job: job.to_owned(),
+            recipe: "r".to_owned(),
+            target: target.to_owned(),
+        }
+    }
+
+    /// Which jobs share a repository depends on the plan alone, so that the name of a branch stays the same while rows are
+    /// added.
+    #[test]
+    fn a_job_without_a_row_has_a_place() {
+        let planned = [
+            of_plan("a", "./w/x"),
+            of_plan("b", "w"),
+            of_plan("c", "https://h/o/n"),
+            of_plan("d", "/abs"),
+            of_plan("e", "."),
+            of_plan("f", "./w/x"),
+        ];
+        let rows = [
+            ("a", "./w/x", "/m/w/x"),
+            ("b", "w", "/m/w"),
+            ("c", "https://h/o/n", "https://h/o/n"),
+            ("d", "/abs", "/abs"),
+            ("e", ".", "/m"),
+            ("f", "./w/x", "/m/w/x"),
+        ];
+        let expected: Vec<String> = rows.iter().map(|(_, _, place)| (*place).to_owned()).collect();
+        for local in [0, 1, 4, 5] {
+            let (job, target, place) = rows[local];
+            let text = format!(
+                "{{\"job\":\"{job}\",\"recipe\":\"r\",\"target\":\"{target}\",\"target_kind\":\"path\",\"source\":\"{place}\"}}\n"
+            );
+            let found = runs(&text, Path::new("/b"), Some(&planned)).unwrap();
+            let places: Vec<String> = found.places.iter().map(|place| place.source.text()).collect();
+            // The paths are compared as paths: `.` has no meaning in them.
+            let paths = |all: &[String]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
+            assert_eq!(paths(&places), paths(&expected), "{job}");
+        }
+        let found = runs("", Path::new("/b"), Some(&planned)).unwrap();
+        assert_eq!(found.places[0].source, JobSource::Unrecorded("./w/x".to_owned()));
     }
 
     #[test]
@@ -285,11 +442,12 @@ mod tests {
             })
             .collect();
         let begun = std::time::Instant::now();
-        let runs = runs(&text, Path::new("/b"), None).unwrap().runs;
+        let found = runs(&text, Path::new("/b"), None).unwrap();
+        let destinations: Vec<String> = found.places.iter().map(|place| place.source.text()).collect();
+        let alike = alike(&found.places, &destinations);
         // Comparing each with each takes most of a minute.
         assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
-        assert_eq!(runs.len(), 20_000);
-        assert!(runs.iter().all(|run| run.job.in_branch));
+        assert_eq!((found.runs.len(), alike.len()), (20_000, 20_000));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::ours::{self, BranchState, HeldPatch};
 use super::patience::Patience;
 use super::reruled::{self, Rulers};
 use super::store::{DeliveryStore, FetchedRef, Listed, MergeResult, Pushed, RemoteError};
+use super::taken::{self, TakenBranches};
 use super::{DeliverOutcome, DeliverStop, DeliverTarget, Delivered, Preview, local};
 use crate::base::outcome::Verdict;
 use crate::base::secret::Redactor;
@@ -46,6 +47,8 @@ pub struct DeliverSettings<'a> {
     /// The forge's base URL and token.
     pub access: Option<(String, SecretString)>,
     pub patience: &'a Patience,
+    /// The branches of the runs that this call has delivered already.
+    pub taken: &'a TakenBranches,
     /// Masks secrets in everything that is printed or sent.
     pub quiet: &'a Redactor,
     /// Where a message for `git am` is written.
@@ -71,6 +74,7 @@ pub async fn deliver(
         log,
         interrupted: false,
         lacks_labels: false,
+        unread_requests: false,
         done: Delivered {
             run: of.run.clone(),
             job: of.job.as_ref().map(|job| job.name.clone()),
@@ -89,6 +93,11 @@ pub async fn deliver(
             settings.target.as_str()
         );
         work.done.reason = joined(&work.done.reason, &unasked);
+    }
+    if ended.is_ok() && work.unread_requests {
+        let unread =
+            "the project has more requests than are read, so closed ones that nobody touched for long do not count";
+        work.done.reason = joined(&work.done.reason, unread);
     }
     if let Err(stop) = ended {
         let (outcome, fault) = stop.ends();
@@ -270,6 +279,8 @@ struct Work<'a, 'b> {
     /// Whether the request of the branch may lack labels and reviewers, because a delivery was interrupted or the
     /// service failed. It is recorded until they are set.
     lacks_labels: bool,
+    /// Whether the project has more requests than were read, so that an old closed one of the branch may be unknown.
+    unread_requests: bool,
     done: Delivered,
 }
 
@@ -304,6 +315,8 @@ struct Observed {
     state: BranchState,
     /// Newest first, each with the patch that it holds.
     requests: Vec<(ChangeRequest, HeldPatch)>,
+    /// Whether closed ones may be missing.
+    unread_requests: bool,
 }
 
 impl<'a> Work<'a, '_> {
@@ -373,6 +386,11 @@ impl<'a> Work<'a, '_> {
                     "the text to be sent contains the value of {name}"
                 )));
             }
+        }
+        if settings.target != DeliverTarget::Mbox
+            && let Some(destination) = taken::destination(settings.repository.as_ref(), settings.remote.as_ref())
+        {
+            settings.taken.take(&destination, &texts.branch, of)?;
         }
         self.note("begun", json!({ "run": of.run }))?;
         Ok(Some(texts))
@@ -518,7 +536,12 @@ impl<'a> Work<'a, '_> {
 
     async fn locally(&mut self, texts: &Texts, base: &str) -> Result<(), DeliverStop> {
         let missing = || DeliverStop::Environment("there is no git repository here: name one with --repo".to_owned());
-        let repository = self.settings.repository.clone().ok_or_else(missing)?;
+        let Some(repository) = self.settings.repository.clone() else {
+            return match &self.settings.remote {
+                Some(remote) => self.mbox_of_remote(texts, base, remote).await,
+                None => Err(missing()),
+            };
+        };
         let store = self.store(base)?;
         store.need_base(base, None).await?;
         let wanted = wanted_base(self.settings, texts)?;
@@ -590,6 +613,22 @@ impl<'a> Work<'a, '_> {
             "the branch {} was moved by others {ROUNDS} times",
             texts.branch
         )))
+    }
+
+    /// Writes the message for a repository that is not on this machine.
+    async fn mbox_of_remote(&mut self, texts: &Texts, base: &str, remote: &RemoteAddress) -> Result<(), DeliverStop> {
+        let store = self.store(base)?;
+        let (onto, name) = match wanted_base(self.settings, texts)? {
+            Some(name) => {
+                self.patiently(async || store.fetch(remote, &[(&name, FetchedRef::Base)]).await)
+                    .await?;
+                (store.fetched(FetchedRef::Base).await?, name)
+            }
+            None => (base.to_owned(), base.to_owned()),
+        };
+        store.need_base(base, Some(remote)).await?;
+        let rebased = self.rebased(&store, base, onto).await?;
+        self.write_mbox(&store, texts, &name, &rebased).await
     }
 
     async fn write_mbox(
@@ -698,6 +737,7 @@ impl<'a> Work<'a, '_> {
         let mut lost_at: Option<Option<String>> = None;
         for round in 1..=ROUNDS {
             let now = self.observe(&on, texts, base).await?;
+            self.unread_requests = now.unread_requests;
             let mut decision = decide(&self.seen(&now.state, &now.rebased, &on.route.base, &now.requests));
             if let Decision::End { outcome, .. } = &mut decision
                 && *outcome == DeliverOutcome::Unchanged
@@ -863,14 +903,15 @@ impl<'a> Work<'a, '_> {
         store.need_base(base, Some(&on.upstream)).await?;
         let rebased = self.rebased(store, base, onto).await?;
         let state = store.state(branch.as_deref(), &rebased.onto).await?;
-        let requests = match &on.forge {
+        let (requests, unread_requests) = match &on.forge {
             Some(forge) => self.requests(forge, &on.route, &on.facts).await?,
-            None => Vec::new(),
+            None => (Vec::new(), false),
         };
         Ok(Observed {
             rebased,
             state,
             requests,
+            unread_requests,
         })
     }
 
@@ -971,15 +1012,17 @@ impl<'a> Work<'a, '_> {
         ours::trailers(self.of, &texts.recipe, &rebased.patch_id, tree)
     }
 
-    /// The requests from the branch, each with the patch that it holds, as far as its texts say.
+    /// The requests from the branch, each with the patch that it holds, as far as its texts say; and whether closed ones may be
+    /// missing.
     async fn requests(
         &self,
         forge: &Forge<'_>,
         route: &Route,
         facts: &[Value],
-    ) -> Result<Vec<(ChangeRequest, HeldPatch)>, DeliverStop> {
+    ) -> Result<(Vec<(ChangeRequest, HeldPatch)>, bool), DeliverStop> {
         let mut found = Vec::new();
-        for request in forge.requests(route, facts).await? {
+        let (requests, is_cut) = forge.requests(route, facts).await?;
+        for request in requests {
             let marker = message::unmarked(&request.body).1.unwrap_or_default();
             let mut held = HeldPatch::of(&marker);
             let sure =
@@ -1002,7 +1045,7 @@ impl<'a> Work<'a, '_> {
             }
             found.push((request, held));
         }
-        Ok(found)
+        Ok((found, is_cut))
     }
 }
 

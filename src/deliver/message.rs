@@ -272,15 +272,20 @@ pub fn in_comment(text: &str) -> String {
     text.replace("--", "-\u{200b}-")
 }
 
-/// The body and the marker's lines of a description.
+/// The body and the marker's lines of a description. What somebody wrote below the marker is part of the body.
 pub fn unmarked(description: &str) -> (String, Option<String>) {
     let text = description.replace("\r\n", "\n");
-    let Some(at) = text.rfind(MARKER) else {
+    let Some((before, rest)) = text.rsplit_once(MARKER) else {
         return (settled(&text), None);
     };
-    let rest = &text[at + MARKER.len()..];
-    let lines = rest.split_once(MARKER_END).map(|(lines, _)| lines.to_owned());
-    (settled(&text[..at]), lines)
+    let Some((lines, after)) = rest.split_once(MARKER_END) else {
+        return (settled(before), None);
+    };
+    let body = match after.trim() {
+        "" => settled(before),
+        after => format!("{}\n\n{after}", settled(before)),
+    };
+    (body, Some(lines.to_owned()))
 }
 
 /// Whether title and description are as a delivery wrote them, so that nobody has edited them since.
@@ -310,6 +315,8 @@ mod tests {
         assert!(!is_untouched("another", &text));
         assert!(!is_untouched("title", &text.replace("a\nbody", "their body")));
         assert!(!is_untouched("title", "no marker"));
+        assert!(!is_untouched("title", &format!("{text}\n\na note below")));
+        assert!(is_untouched("title", &format!("{text}\n \n")));
         let held = super::super::ours::HeldPatch::of(&unmarked(&text).1.unwrap());
         assert!(held.is("1"));
     }

@@ -16,6 +16,7 @@ pub mod ours;
 pub mod patience;
 pub mod reruled;
 pub mod store;
+pub mod taken;
 
 use serde::Serialize;
 use serde_json::Value;

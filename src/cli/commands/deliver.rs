@@ -6,6 +6,7 @@ use crate::base::secret::Redactor;
 use crate::batch::bundle::{self, BundleSeal, JobLeft};
 use crate::batch::job_result::SKIPPED;
 use crate::batch::merge;
+use crate::batch::plan::JobIdentity;
 use crate::batch::record::{self, BatchEvent};
 use crate::batch::sealed_file::sealed_file;
 use crate::cli::args::{DeliverArgs, DeliverTo, LineFormat};
@@ -16,12 +17,13 @@ use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, kept_out, named_outputs, out, signals, variables, verify};
 use crate::deliver::address::RemoteAddress;
-use crate::deliver::batch::{self, BatchRun, JobSource};
+use crate::deliver::batch::{self, BatchRun, JobOfPlan, JobPlace, JobSource};
 use crate::deliver::deliverable::Deliverable;
 use crate::deliver::flow::{self, DeliverSettings};
 use crate::deliver::message::{self, Wording};
 use crate::deliver::patience::Patience;
 use crate::deliver::reruled::Rulers;
+use crate::deliver::taken::{self, TakenBranches};
 use crate::deliver::{DeliverFault, DeliverOutcome, DeliverStop, DeliverTarget, Delivered, local};
 use crate::diag::SourceFiles;
 use crate::journal::deliveries::DeliveryLog;
@@ -32,7 +34,7 @@ use crate::report::summary::RunSummary;
 use crate::workspace::patch::{self, Repository};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -80,6 +82,7 @@ struct Call<'a> {
     /// for a whole pipeline, and must not take away the limits that a run was given.
     ceiling: Option<PolicySet>,
     token: Option<SecretString>,
+    taken: TakenBranches,
     /// Id of the run that is being delivered.
     current: Mutex<String>,
 }
@@ -175,10 +178,16 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         policies,
         ceiling,
         token: token.map(SecretString::from),
+        taken: TakenBranches::default(),
         current: Mutex::default(),
     };
     let (runs, dir) = match batch {
-        Some((runs, dir)) => (runs, Some(dir)),
+        Some(mut batch) => {
+            if args.branch.is_none() {
+                call.tell_branches_apart(&mut batch).await;
+            }
+            (batch.runs, Some(batch.dir))
+        }
         None => {
             let name = match &args.run {
                 Some(name) => name.clone(),
@@ -293,8 +302,16 @@ fn not_begun(asked: &Asked, number: i32) -> Delivered {
 
 type AskedRuns = Vec<Result<Asked, Box<Delivered>>>;
 
+/// A batch directory.
+struct AskedBatch {
+    runs: AskedRuns,
+    /// Of all jobs of the plan.
+    places: Vec<JobPlace>,
+    dir: PathBuf,
+}
+
 /// The runs of a batch, if a batch directory was given.
-fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal> {
+fn batch_of(args: &DeliverArgs) -> Result<Option<AskedBatch>, Refusal> {
     let Some(dir) = args.run.as_ref().map(PathBuf::from) else {
         return Ok(None);
     };
@@ -306,8 +323,14 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
     let left = seal.as_ref().map(BundleSeal::without_result).unwrap_or_default();
     let plan = merge::plan_of(&dir)?;
     let manifest = plan.as_ref().map(|plan| plan.name.clone()).unwrap_or_default();
-    let planned: Option<HashSet<String>> = plan.map(|plan| plan.jobs.into_iter().map(|job| job.job).collect());
-    let found = batch::runs(&text, &dir, planned.as_ref()).map_err(|problems| Refusal::Invalid(problems.join("\n")))?;
+    let of_plan = |job: JobIdentity| JobOfPlan {
+        job: job.job,
+        recipe: job.recipe,
+        target: job.target,
+    };
+    let planned: Option<Vec<JobOfPlan>> = plan.map(|plan| plan.jobs.into_iter().map(of_plan).collect());
+    let found =
+        batch::runs(&text, &dir, planned.as_deref()).map_err(|problems| Refusal::Invalid(problems.join("\n")))?;
     if !found.unplanned.is_empty() {
         out::stderr(&format!(
             "overnight: {} that the manifest does not define any more, left out: {}",
@@ -363,7 +386,11 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<(AskedRuns, PathBuf)>, Refusal>
         .iter()
         .filter(|(job, _)| !recorded.contains(**job) && !is_skipped(job));
     asked.extend(without.map(|(job, left)| Err(Box::new(without_result(job, left)))));
-    Ok(Some((asked, dir)))
+    Ok(Some(AskedBatch {
+        runs: asked,
+        places: found.places,
+        dir,
+    }))
 }
 
 /// The outcome of a job of which the last call of its batch has no result. What an earlier call made of it may be of another
@@ -550,6 +577,7 @@ impl Call<'_> {
             vars: &self.vars,
             access,
             patience: &self.patience,
+            taken: &self.taken,
             quiet: &quiet,
             mbox_is_named: self.args.out.is_some(),
             mbox: self.args.out.clone().unwrap_or_else(|| own_dir.join(outputs::MBOX)),
@@ -659,13 +687,55 @@ impl Call<'_> {
         })
     }
 
+    /// Puts the job's name into the branches of jobs that share recipe and repository with another job of the plan.
+    async fn tell_branches_apart(&self, batch: &mut AskedBatch) {
+        let mut known: HashMap<&JobSource, String> = HashMap::new();
+        let mut destinations = Vec::new();
+        for place in &batch.places {
+            let destination = match known.get(&place.source) {
+                Some(destination) => destination.clone(),
+                None => self.destination(&place.source).await,
+            };
+            known.insert(&place.source, destination.clone());
+            destinations.push(destination);
+        }
+        let alike = batch::alike(&batch.places, &destinations);
+        for run in batch
+            .runs
+            .iter_mut()
+            .flatten()
+            .filter_map(|asked| asked.of_batch.as_mut())
+        {
+            run.job.in_branch = alike.contains(&run.job.name);
+        }
+    }
+
+    /// The repository that the branch of a job with this source goes to. Where it cannot be found out, the delivery of the job
+    /// says why.
+    async fn destination(&self, source: &JobSource) -> String {
+        let found = self.repository(Some(source), Path::new(""));
+        let repository = found.ok().flatten().filter(|found| found.check().is_ok());
+        let remote = self.remote(repository.as_ref(), Some(source)).await;
+        let remote = remote.ok().and_then(|(remote, _)| remote);
+        if remote.is_none() && !self.target.is_local() {
+            return source.text();
+        }
+        taken::destination(repository.as_ref(), remote.as_ref()).unwrap_or_else(|| source.text())
+    }
+
     /// Where the commits of this run come from, and where they go.
     async fn ends(&self, of: &Deliverable, asked: &Asked) -> Result<Ends, DeliverStop> {
-        let repository = self.repository(of, asked)?;
+        let run = asked.of_batch.as_ref();
+        let source = run.map(|run| &run.source);
+        let repository = match (self.repository(source, Path::new(&of.workspace)), run) {
+            (Ok(repository), _) => repository,
+            (Err(why), Some(run)) => return Err(not_here(asked, run, &why)),
+            (Err(why), None) => return Err(DeliverStop::Environment(why)),
+        };
         if let Some(Err(why)) = repository.as_ref().map(Repository::check) {
             return Err(DeliverStop::Environment(why));
         }
-        let (remote, access) = self.remote(repository.as_ref(), asked).await?;
+        let (remote, access) = self.remote(repository.as_ref(), source).await?;
         Ok(Ends {
             repository,
             remote,
@@ -673,10 +743,13 @@ impl Call<'_> {
         })
     }
 
-    /// The local repository: the given one, else that of the job's target or of the run, else that of the current
-    /// directory. The current directory is not used for runs of a batch: a fork or a copy of the job's repository has its
-    /// base commit too, so that nothing would tell it from the right one.
-    fn repository(&self, of: &Deliverable, asked: &Asked) -> Result<Option<Repository>, DeliverStop> {
+    /// The local repository: the given one, else that of the job's target or of the tree that was worked on, else that of the
+    /// current directory. The current directory is not used for runs of a batch, which have a `source`: a fork or a copy of the
+    /// job's repository has its base commit too, so that nothing would tell it from the right one.
+    ///
+    /// # Errors
+    /// Why the repository of the job's target cannot be found.
+    fn repository(&self, source: Option<&JobSource>, worked_on: &Path) -> Result<Option<Repository>, String> {
         let at = |dir: &Path| {
             kept_out::tree(dir);
             patch::repository_at(&environment::absolute(dir))
@@ -688,14 +761,13 @@ impl Call<'_> {
         if let Some(named) = &self.args.repo {
             return Ok(at(named));
         }
-        let worked_on = Path::new(&of.workspace);
-        let Some(run) = &asked.of_batch else {
+        let Some(source) = source else {
             return Ok(here(worked_on).or_else(|| at(Path::new("."))));
         };
         // With an address on the command line everything is fetched from there.
         let flag = self.args.remote.as_deref().filter(|_| !self.target.is_local());
         let is_addressed = flag.is_some_and(|remote| remote.contains([':', '/']));
-        let (found, why) = match &run.source {
+        let (found, why) = match source {
             JobSource::Directory(dir) => (here(dir), format!("{} is in no git repository", dir.display())),
             JobSource::Unrecorded(_) => (None, "an early version did not record its directory".to_owned()),
             JobSource::Repository(address) => {
@@ -706,23 +778,29 @@ impl Call<'_> {
         };
         match found.is_some() || is_addressed {
             true => Ok(found),
-            false => Err(not_here(asked, run, &why)),
+            false => Err(why),
         }
     }
 
     async fn remote(
         &self,
         repository: Option<&Repository>,
-        asked: &Asked,
+        source: Option<&JobSource>,
     ) -> Result<(Option<RemoteAddress>, Option<(String, SecretString)>), DeliverStop> {
         if self.target.is_local() {
             if repository.is_none() && self.args.repo.is_some() {
                 return Err(DeliverStop::Environment("--repo is not in a git repository".to_owned()));
             }
-            return Ok((None, None));
+            // A message needs no repository here: its base can be fetched.
+            let address = match (source, self.target) {
+                (Some(JobSource::Repository(address)), DeliverTarget::Mbox) if repository.is_none() => address,
+                _ => return Ok((None, None)),
+            };
+            let remote = RemoteAddress::parse(address, Path::new("/"))
+                .map_err(|why| DeliverStop::Environment(format!("the address of {JOBS_TARGET}: {why}")))?;
+            return Ok((Some(remote), None));
         }
         let top = repository.map_or_else(|| PathBuf::from("."), |repository| repository.top.clone());
-        let source = asked.of_batch.as_ref().map(|run| &run.source);
         let (asked_for, what) = match (&self.args.remote, source) {
             (Some(remote), _) => (remote.clone(), "--remote"),
             (None, Some(JobSource::Repository(address))) => (address.clone(), JOBS_TARGET),

@@ -13,6 +13,7 @@ use crate::net::retry;
 use http::Method;
 use secrecy::SecretString;
 use serde_json::Value;
+use std::collections::HashSet;
 use std::time::{Duration, Instant, SystemTime};
 use tokio_util::sync::CancellationToken;
 
@@ -226,16 +227,21 @@ impl<'a> Forge<'a> {
         Ok(facts)
     }
 
-    /// The requests from the branch, newest first.
+    /// The requests from the branch, newest first, and whether closed ones may be missing: not all forges can list the
+    /// requests of one branch, and a project may have more than are read.
     ///
     /// # Errors
     /// As [`Forge::facts`].
-    pub async fn requests(&self, route: &Route, facts: &[Value]) -> Result<Vec<ChangeRequest>, DeliverStop> {
-        let all = self.listed(route, facts, false).await?;
-        Ok(all
-            .into_iter()
-            .filter(|request| request.branch == route.branch)
-            .collect())
+    pub async fn requests(&self, route: &Route, facts: &[Value]) -> Result<(Vec<ChangeRequest>, bool), DeliverStop> {
+        let (mut all, is_cut) = self.listed(route, facts, false).await?;
+        if is_cut {
+            let known: HashSet<u64> = all.iter().map(|request| request.number).collect();
+            let open = self.all_open(route, facts).await?;
+            all.extend(open.into_iter().filter(|request| !known.contains(&request.number)));
+        }
+        all.retain(|request| request.branch == route.branch);
+        all.sort_by_key(|request| std::cmp::Reverse(request.number));
+        Ok((all, is_cut))
     }
 
     /// Number of open requests from this project for which `counts` returns true.
@@ -248,12 +254,29 @@ impl<'a> Forge<'a> {
         facts: &[Value],
         counts: impl Fn(&ChangeRequest) -> bool,
     ) -> Result<usize, DeliverStop> {
-        let all = self.listed(route, facts, true).await?;
+        let all = self.all_open(route, facts).await?;
         let open = all.iter().filter(|request| request.state == RequestState::Open);
         Ok(open.filter(|request| counts(request)).count())
     }
 
-    async fn listed(&self, route: &Route, facts: &[Value], open_only: bool) -> Result<Vec<ChangeRequest>, DeliverStop> {
+    /// The open requests of the project, or more.
+    async fn all_open(&self, route: &Route, facts: &[Value]) -> Result<Vec<ChangeRequest>, DeliverStop> {
+        match self.listed(route, facts, true).await? {
+            (found, false) => Ok(found),
+            (_, true) => Err(DeliverStop::Environment(format!(
+                "{} has more than {PAGES} pages of open requests",
+                route.into
+            ))),
+        }
+    }
+
+    /// The first pages of a list, and whether there are more.
+    async fn listed(
+        &self,
+        route: &Route,
+        facts: &[Value],
+        open_only: bool,
+    ) -> Result<(Vec<ChangeRequest>, bool), DeliverStop> {
         let mut call = self.dialect.list(route, open_only);
         let mut found: Vec<ChangeRequest> = Vec::new();
         for _ in 0..PAGES {
@@ -262,16 +285,10 @@ impl<'a> Forge<'a> {
             found.extend(items.iter().filter_map(|item| self.dialect.read(route, facts, item)));
             match next {
                 Some(path) => call = ApiCall::get(path),
-                None => {
-                    found.sort_by_key(|request| std::cmp::Reverse(request.number));
-                    return Ok(found);
-                }
+                None => return Ok((found, false)),
             }
         }
-        Err(DeliverStop::Environment(format!(
-            "{} has more than {PAGES} pages of requests",
-            route.into
-        )))
+        Ok((found, true))
     }
 
     /// The message of a commit; `None` when the forge no longer has it.
@@ -436,7 +453,7 @@ impl<'a> Forge<'a> {
             let (why, asked, certain) = match sent {
                 Ok(Judged::Good(value, next)) => return Ok((value, next)),
                 Ok(Judged::Status(status, message)) => return Err(CallFailure::Status(status, message)),
-                Ok(Judged::Wait(asked, why)) => (why, asked, true),
+                Ok(Judged::Wait(asked, why)) => (why, Some(asked), true),
                 Ok(Judged::Ill(why)) => (why, None, question),
                 Err(HttpError::Connect(why)) => (format!("{}: cannot connect: {why}", self.base), None, true),
                 Err(HttpError::Unusable(why)) => {
@@ -517,7 +534,7 @@ impl<'a> Forge<'a> {
             let until_reset = reset
                 .filter(|_| spent)
                 .map(|reset| Duration::from_secs(reset.saturating_sub(now) + 1));
-            let asked = after.or(until_reset).or((status == 403).then_some(SECONDARY));
+            let asked = after.or(until_reset).unwrap_or(SECONDARY);
             return Judged::Wait(asked, format!("{}: rate limit ({status}): {message}", self.base));
         }
         match status {
@@ -576,8 +593,8 @@ fn shown(value: &Value) -> String {
 
 enum Judged {
     Good(Value, Option<String>),
-    /// The call took no effect; holds the wait that the server asked for.
-    Wait(Option<Duration>, String),
+    /// The call took no effect; holds the wait until the next one.
+    Wait(Duration, String),
     /// A server error.
     Ill(String),
     Status(u16, String),

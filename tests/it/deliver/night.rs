@@ -292,6 +292,18 @@ fn the_way_of_a_night() {
         "{pulls:?}"
     );
 
+    // A message for `git am` needs no clone on this machine either.
+    let mails = night
+        .command(&["deliver", "night", "--to", "mbox", "--format", "json"])
+        .exits(0);
+    for line in mails.stdout.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["outcome"], "opened", "{line}");
+        let mail = std::fs::read_to_string(night.world.path().join(line["url"].as_str().unwrap())).unwrap();
+        assert!(mail.contains("looked-at"), "{mail}");
+    }
+    assert_eq!(mails.stdout.lines().count(), names.len());
+
     // The same again does nothing: no run, no push, no request.
     assert_eq!(night.batch(), (0, 5));
     assert_eq!(night.deliver(), (outcomes(&names.map(|name| (name, "unchanged"))), 0));

@@ -2,7 +2,7 @@
 //! twice.
 
 use super::scenes::{BRANCH, Delivery, RECIPE, Scene, bare, copy, named, run, template};
-use super::server::{Failure, TOKEN, Wire, tip};
+use super::server::{Failure, Pull, TOKEN, Wire, tip};
 use crate::batch_crash::processes;
 use crate::harness::{Done, World, have, says, until, writes};
 use base64::Engine as _;
@@ -415,6 +415,38 @@ fn labels_that_the_service_did_not_take_are_set_by_the_next_delivery() {
         let done = scene.deliver("a", &[]).ends("unchanged", 0);
         assert_eq!((done.reason(), asked()), ("", 4));
     }
+}
+
+/// Forgejo cannot list the requests of one branch. Of a project with more than are read, the open ones are all known.
+#[test]
+fn a_project_with_very_many_requests_is_delivered_to() {
+    let scene = Scene::new(Wire::Forgejo);
+    let pull = |number: u64, branch: &str, open: bool| Pull {
+        number,
+        project: "o/n".to_owned(),
+        branch: branch.to_owned(),
+        base: "main".to_owned(),
+        title: "another".to_owned(),
+        body: "another".to_owned(),
+        open,
+        merged: false,
+        labels: Vec::new(),
+        reviewers: Vec::new(),
+        head: "0".repeat(40),
+    };
+    scene.deliver("a", &[]).ends("opened", 0);
+    let mut later: Vec<Pull> = (2..205).map(|number| pull(number, "theirs", false)).collect();
+    scene.forge.state().pulls.append(&mut later);
+    scene.forge.state().page = 2;
+    // Its own request is beyond the last page that is read, and open.
+    let done = scene.deliver("a", &[]).ends("unchanged", 0);
+    assert!(
+        done.reason().contains("more requests than are read"),
+        "{}",
+        done.reason()
+    );
+    scene.deliver("b", &[]).ends("updated", 0);
+    assert_eq!(scene.forge.state().pulls.len(), 204);
 }
 
 /// A server that takes connections and says nothing.

@@ -91,6 +91,8 @@ pub struct State {
     pub pushes: usize,
     /// Refuses every push to `overnight/*`, as a protected branch does.
     pub protected: bool,
+    /// Items on a page of a list; 0 for what forges allow at most.
+    pub page: usize,
     /// Run once when a push comes in, before it is taken.
     pub at_push: Option<Hook>,
 }
@@ -426,7 +428,7 @@ fn rest(wire: Wire, path: &str, root: &Path, base: &str, asked: &Asked, state: &
         answer: answer.clone(),
         headers: asked.headers.clone(),
     });
-    let (answer, next) = page_of(answer, asked, base);
+    let (answer, next) = page_of(answer, asked, base, state.page);
     let mut headers = vec![("content-type".to_owned(), "application/json; charset=utf-8".to_owned())];
     headers.extend(next.map(|next| ("link".to_owned(), next)));
     Reply {
@@ -436,19 +438,21 @@ fn rest(wire: Wire, path: &str, root: &Path, base: &str, asked: &Asked, state: &
     }
 }
 
-/// One page of the labels of a project, and the header that names the next one.
-fn page_of(answer: Value, asked: &Asked, base: &str) -> (Value, Option<String>) {
+/// One page of the labels or requests of a project, and the header that names the next one.
+fn page_of(answer: Value, asked: &Asked, base: &str, most: usize) -> (Value, Option<String>) {
+    let is_list = asked.path.ends_with("/labels") || asked.path.ends_with("/pulls");
     let items = match answer {
-        Value::Array(items) if asked.method == "GET" && asked.path.ends_with("/labels") => items,
+        Value::Array(items) if asked.method == "GET" && is_list => items,
         other => return (other, None),
     };
-    let page = query(&asked.query).get("page").and_then(|page| page.parse().ok());
-    let page: usize = page.unwrap_or(1);
-    let next = (items.len() > page * 50).then(|| {
-        let path = &asked.path;
-        format!("<{base}{path}?limit=50&page={}>; rel=\"next\"", page + 1)
+    let most = if most == 0 { 50 } else { most };
+    let mut query = query(&asked.query);
+    let page: usize = query.remove("page").map_or(1, |page| page.parse().unwrap());
+    let next = (items.len() > page * most).then(|| {
+        let same: String = query.iter().map(|(name, value)| format!("{name}={value}&")).collect();
+        format!("<{base}{}?{same}page={}>; rel=\"next\"", asked.path, page + 1)
     });
-    (items.into_iter().skip((page - 1) * 50).take(50).collect(), next)
+    (items.into_iter().skip((page - 1) * most).take(most).collect(), next)
 }
 
 fn query(text: &str) -> BTreeMap<String, String> {

@@ -366,6 +366,22 @@ const CASES: &[(&str, &[Step])] = &[
         ],
     ),
     (
+        "a rate limit that names no time",
+        &[
+            Fails(Failure {
+                of: "GET pulls",
+                times: 9,
+                status: 429,
+                headers: &[],
+                body: "{\"message\":\"You have exceeded a secondary rate limit\"}",
+                after: false,
+            }),
+            Deliver("a", &["--max-wall", "5s"], "failed", 7),
+            Says("waiting 60 s more would exceed --max-wall"),
+            Pulls(0, 0),
+        ],
+    ),
+    (
         "a token that is none",
         &[
             fails("GET pulls", 9, 401),
