@@ -12,7 +12,7 @@ use super::record;
 use super::result::{BatchResult, JobReport, ReportHead};
 use super::rows::{self, RunRow, is_inside};
 use super::sealed_file::{SealedFile, sealed_file};
-use super::shard::ShardSpec;
+use super::shard::{self, ShardSpec};
 use crate::base::budget::{least, micros};
 use crate::base::exit;
 use crate::base::quote::counted;
@@ -125,7 +125,7 @@ pub fn merge(places: &[BundlePlace], out: &Path, changed: bool) -> Result<Merged
     if !problems.is_empty() {
         return Err(BatchError::Invalid(problems.join("\n")));
     }
-    let mut missing = absent_shards(&bundles, &unended);
+    let mut missing = absent_shards(&bundles, &unended, &plan);
     let rows = read_rows(&bundles, out)?;
     let patches = named_patches(&bundles, &rows.last);
     for patch in &patches {
@@ -446,7 +446,8 @@ fn altered(bundles: &[Bundle<'_>]) -> Vec<String> {
     problems
 }
 
-fn absent_shards(bundles: &[Bundle<'_>], unended: &[&BundlePlace]) -> Vec<String> {
+/// What to say of the shards without a bundle. One to which the plan gives no job is not missing.
+fn absent_shards(bundles: &[Bundle<'_>], unended: &[&BundlePlace], plan: &PlanFile) -> Vec<String> {
     const LISTED: usize = 50;
     let mut missing: Vec<String> = unended
         .iter()
@@ -458,8 +459,29 @@ fn absent_shards(bundles: &[Bundle<'_>], unended: &[&BundlePlace]) -> Vec<String
         })
         .collect();
     let total = bundles.iter().map(|bundle| bundle.shard.total).max().unwrap_or(0);
-    let there: std::collections::BTreeSet<u64> = bundles.iter().map(|bundle| bundle.shard.index).collect();
-    let absent: Vec<u64> = (1..=total).filter(|index| !there.contains(index)).collect();
+    let there: BTreeSet<u64> = bundles.iter().map(|bundle| bundle.shard.index).collect();
+    let listed: HashSet<&str> = bundles
+        .iter()
+        .flat_map(|bundle| bundle.seal.jobs.iter().map(String::as_str))
+        .collect();
+    let lost: BTreeSet<u64> = plan
+        .jobs
+        .iter()
+        .filter(|job| !listed.contains(job.job.as_str()))
+        .map(|job| shard::by_digest(&job.job, total))
+        .collect();
+    let is_split_by_digest = bundles.iter().all(|bundle| {
+        let is_own = |job: &String| shard::by_digest(job, total) == bundle.shard.index;
+        bundle.seal.jobs.iter().all(is_own)
+    });
+    // After a split by durations nothing here says which shard a job belongs to.
+    let has_jobs = |index: &u64| match is_split_by_digest {
+        true => lost.contains(index),
+        false => !lost.is_empty(),
+    };
+    let absent: Vec<u64> = (1..=total)
+        .filter(|index| !there.contains(index) && has_jobs(index))
+        .collect();
     for index in absent.iter().take(LISTED) {
         missing.push(format!("shard {index}/{total} is missing"));
     }

@@ -85,6 +85,8 @@ pub struct BatchState {
     pub manifest: Option<String>,
     /// The last row of each job.
     pub last: HashMap<String, RunRow>,
+    /// Of jobs whose target could not be read the last time: the last row before that, with a digest.
+    before_unread: HashMap<String, RunRow>,
     /// Totals of the attempts at each job.
     pub attempts: HashMap<String, AttemptTotals>,
     pub open: HashMap<String, OpenRun>,
@@ -108,6 +110,12 @@ impl BatchState {
     /// The SHA-256 digest that `runs.jsonl` has if it holds the rows of the record.
     pub fn rows_digest(&self) -> String {
         hex(&self.rows.clone().finalize())
+    }
+
+    /// The last row of a job whose target could be read. A row without a digest says nothing of the job's inputs.
+    pub fn last_read(&self, job: &str) -> Option<&RunRow> {
+        let last = self.last.get(job).filter(|row| !row.digest.is_empty());
+        last.or_else(|| self.before_unread.get(job))
     }
 
     /// Adds the row of a job that ended in another call, without recording it.
@@ -146,6 +154,11 @@ impl BatchState {
                 self.rows.update(row.to_line());
                 self.open.remove(&row.job);
                 self.ended_in_call.insert(row.job.clone());
+                if !row.digest.is_empty() {
+                    self.before_unread.remove(&row.job);
+                } else if let Some(before) = self.last.get(&row.job).filter(|last| !last.digest.is_empty()) {
+                    self.before_unread.insert(row.job.clone(), before.clone());
+                }
                 evaluation::count(&mut self.attempts, &mut self.last, *row);
             }
             BatchEvent::CallEnded { .. } => self.again_unfinished = false,
@@ -471,6 +484,30 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let error = BatchRecord::open(dir.path()).unwrap_err().to_string();
         assert!(error.contains("damaged at line 1"), "{error}");
+    }
+
+    #[test]
+    fn a_target_that_cannot_be_read_leaves_the_row_before_it() {
+        let row = |digest: &str, verdict: &str| RunRow {
+            job: "a".to_owned(),
+            digest: digest.to_owned(),
+            verdict: verdict.to_owned(),
+            ..RunRow::default()
+        };
+        let mut state = BatchState::default();
+        for (new, read) in [
+            (row("", "environment"), None),
+            (row("d", "passed"), Some("passed")),
+            (row("", "environment"), Some("passed")),
+            (row("", "environment"), Some("passed")),
+            (row("e", "failed"), Some("failed")),
+            (row("", "environment"), Some("failed")),
+        ] {
+            let verdict = new.verdict.clone();
+            state.learn(new);
+            assert_eq!(state.last["a"].verdict, verdict);
+            assert_eq!(state.last_read("a").map(|row| row.verdict.as_str()), read);
+        }
     }
 
     fn started(run: &str) -> BatchEvent {

@@ -3,6 +3,7 @@
 
 use crate::base::quote::shell_word;
 use serde_json::json;
+use std::path::{Component, Path};
 
 /// A CI engine or scheduler for which a job file can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,14 @@ impl ShardEngine {
             Self::Github => "github",
             Self::Buildkite => "buildkite",
             Self::Hyperqueue => "hyperqueue",
+        }
+    }
+
+    /// Whether the engine carries the bundles to the merge as artefacts of its jobs. Elsewhere all tasks see one directory.
+    fn takes_artefacts(self) -> bool {
+        match self {
+            Self::Gitlab | Self::Github | Self::Buildkite => true,
+            Self::Slurm | Self::Kubernetes | Self::GnuParallel | Self::Hyperqueue => false,
         }
     }
 
@@ -86,6 +95,26 @@ impl ScriptSpec {
             shell_word(&self.out)
         )
     }
+}
+
+/// Why no job file of this engine could work.
+pub fn problem(engine: ShardEngine, spec: &ScriptSpec) -> Option<String> {
+    if spec.manifest == "-" {
+        return Some(
+            "the manifest is read from stdin, which the tasks do not have: name a file that they can read".to_owned(),
+        );
+    }
+    let is_inside = Path::new(&spec.out)
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    (engine.takes_artefacts() && !is_inside).then(|| {
+        format!(
+            "--out {}: {} carries files from the shards to the merge only below the directory of the checkout: name a relative \
+             directory without `..`",
+            spec.out,
+            engine.as_str()
+        )
+    })
 }
 
 /// The job file. Its first comment says how to submit it.
@@ -435,6 +464,25 @@ mod tests {
                 text.contains("overnight batch fleet.yaml") && text.contains("overnight merge"),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn files_that_could_not_work_are_refused() {
+        let with = |manifest: &str, out: &str| ScriptSpec {
+            manifest: manifest.to_owned(),
+            out: out.to_owned(),
+            ..spec("")
+        };
+        for engine in ShardEngine::ALL {
+            let refused = |manifest: &str, out: &str| problem(engine, &with(manifest, out)).is_some();
+            assert!(
+                refused("-", "o") && !refused("m.yaml", "o/p") && !refused("./-", "./o"),
+                "{engine:?}"
+            );
+            for out in ["/abs/o", "../o", "a/../../o"] {
+                assert_eq!(refused("m.yaml", out), engine.takes_artefacts(), "{engine:?} {out}");
+            }
         }
     }
 

@@ -191,8 +191,7 @@ pub async fn ready<'a>(
     for job in jobs.iter_mut().filter(|job| job.standing == JobStanding::Run) {
         let name = &job.planned.identity.job;
         let same = state
-            .last
-            .get(name)
+            .last_read(name)
             .filter(|row| row.digest == job.digest && row.is_success());
         let fresh = !call.again || (state.again_unfinished && state.ended_in_call.contains(name));
         let going_on = state.open.get(name).is_some_and(|open| open.digest == job.digest);
@@ -255,7 +254,7 @@ async fn restore_patches(
 ) -> Result<(), BatchError> {
     for job in jobs.iter().filter(|job| job.patch != PatchLeft::Whole) {
         let name = &job.planned.identity.job;
-        let Some(row) = state.last.get(name) else { continue };
+        let Some(row) = state.last_read(name) else { continue };
         let patch = row.patch.as_deref().unwrap_or_default();
         if job.patch == PatchLeft::Nowhere {
             progress.note(&format!(
@@ -277,6 +276,34 @@ async fn restore_patches(
         progress.note(&format!("{patch} was missing or altered: it was restored"));
     }
     Ok(())
+}
+
+/// Writes the rows of up-to-date jobs once more whose target could not be read the last time, because everywhere the last row
+/// of a job counts.
+fn repeat_rows(
+    call: &BatchCall<'_>,
+    jobs: &[ReadyJob<'_>],
+    record: &mut BatchRecord,
+    rows: &mut File,
+) -> Result<(), BatchError> {
+    for job in jobs.iter().filter(|job| job.standing == JobStanding::UpToDate) {
+        let name = &job.planned.identity.job;
+        let is_last = record.state.last.get(name).is_some_and(|row| !row.digest.is_empty());
+        let Some(row) = record.state.last_read(name).filter(|_| !is_last).cloned() else {
+            continue;
+        };
+        add_row(call, record, rows, row)?;
+    }
+    Ok(())
+}
+
+/// Records the end of a job, and adds its row to `runs.jsonl`.
+fn add_row(call: &BatchCall<'_>, record: &mut BatchRecord, rows: &mut File, row: RunRow) -> Result<(), BatchError> {
+    let line = row.to_line();
+    record.append(BatchEvent::JobEnded { row: Box::new(row) })?;
+    let path = call.dir.join(rows::FILE);
+    rows.write_all(line.as_bytes())
+        .map_err(|error| BatchError::write(&path, &error))
 }
 
 /// The replies of played models, by the model's name; each is read once for all of its jobs.
@@ -394,7 +421,7 @@ pub async fn run<'a>(
     progress: &mut BatchProgress,
     signals: &mut UnboundedReceiver<i32>,
 ) -> Result<SupervisedCall, BatchError> {
-    let rows = open_rows(call.dir, record)?;
+    let mut rows = open_rows(call.dir, record)?;
     sweep(call.dir, &record.state).await;
     let gate_dir = call.dir.join("gate");
     let gate = RequestGate::make(&gate_dir, call.plan.settings.interval)
@@ -414,6 +441,7 @@ pub async fn run<'a>(
         at: Timestamp::now(),
     })?;
     progress.begin(queue.len(), jobs.len() - queue.len());
+    repeat_rows(call, &jobs, record, &mut rows)?;
     restore_patches(call, &jobs, &record.state, progress).await?;
     let mut supervisor = Supervisor {
         budget: SharedBudget::new(&call.plan.settings.budget, call.began),
@@ -902,13 +930,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let Some(job) = self.jobs.get(attempt.at) else {
             return Ok(());
         };
-        self.record.append(BatchEvent::JobEnded {
-            row: Box::new(row.clone()),
-        })?;
-        let rows_path = self.call.dir.join(rows::FILE);
-        self.rows
-            .write_all(row.to_line().as_bytes())
-            .map_err(|error| BatchError::write(&rows_path, &error))?;
+        add_row(self.call, self.record, &mut self.rows, row.clone())?;
         self.progress.ended(&row);
         let is_closed = row.verdict == "provider" && matches!(row.reason.as_str(), "auth" | "quota");
         // The gate names each service that refused a request, which may be that of a fallback. A played model passes no

@@ -211,6 +211,117 @@ fn a_batch_is_delivered_to_what_it_worked_on_from_every_directory() {
     assert!(branches("wrong.git").is_empty() && branches("wrong/work").is_empty());
 }
 
+/// Directories of one repository are one repository, however they are written, and so is the address of their remote. The
+/// branch of a job has the same name whatever has run so far.
+#[test]
+fn jobs_of_one_repository_have_branches_of_their_own() {
+    let world = fleet(2);
+    let base = world.path().to_owned();
+    world.beside("r0/src/b.txt", "b\n");
+    git_in(&base.join("r0"), &["add", "-A"]);
+    git_in(&base.join("r0"), &["commit", "-q", "-m", "more"]);
+    for name in ["r0", "r1"] {
+        let origin = format!("{name}.git");
+        git_in(&base, &["clone", "-q", "--bare", name, &origin]);
+        git_in(&base.join(name), &["remote", "add", "origin", &format!("../{origin}")]);
+    }
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\ntargets:\n  \
+                    - { path: r0, id: one }\n  - { path: r0/src, id: two }\n  - { path: ./r0, id: three }\n  \
+                    - { repo: r0.git, id: four }\n  - { path: r1, id: other }\n";
+    let deliver = |args: &[&str]| {
+        let mut command = command(&world, &[&["deliver", "out", "--format", "json"][..], args].concat());
+        let done = Done::of(command.envs(GIT_IDENTITY).output().unwrap());
+        let mut seen: Vec<String> = done
+            .stdout
+            .lines()
+            .map(|line| {
+                let line: Value = serde_json::from_str(line).unwrap();
+                let text = |key: &str| line[key].as_str().unwrap().to_owned();
+                format!("{} {} {}", text("job"), text("outcome"), text("branch"))
+            })
+            .collect();
+        seen.sort();
+        (done, seen)
+    };
+    batch(&world, manifest, &["--only", "one"]);
+    let (_, seen) = deliver(&["--to", "push"]);
+    assert_eq!(seen, ["one opened overnight/greet-one"]);
+    batch(&world, manifest, &[]).exits(0);
+    let (done, seen) = deliver(&["--to", "push"]);
+    assert_eq!(
+        seen,
+        [
+            "four opened overnight/greet-four",
+            "one unchanged overnight/greet-one",
+            "other opened overnight/greet",
+            "three opened overnight/greet-three",
+            "two opened overnight/greet-two",
+        ],
+        "{}",
+        done.stderr
+    );
+    assert_eq!(
+        git_in(&base.join("r0.git"), &["branch", "--list", "overnight/*"])
+            .lines()
+            .count(),
+        4
+    );
+    // A given name is not changed: a job with another patch does not replace what a job of this call has there.
+    let (done, seen) = deliver(&["--to", "branch", "--branch", "fixed"]);
+    assert_eq!(
+        seen,
+        [
+            "four opened fixed",
+            "one opened fixed",
+            "other opened fixed",
+            "three unchanged fixed",
+            "two refused fixed",
+        ],
+        "{}",
+        done.stderr
+    );
+    assert_eq!(done.code, 1);
+    assert!(
+        done.stdout.contains("that of job one") && done.stdout.contains("{job}"),
+        "{}",
+        done.stdout
+    );
+    assert_eq!(
+        git_in(&base.join("r0"), &["diff", "--name-only", "main", "fixed"]).trim(),
+        "hello.txt"
+    );
+}
+
+/// A night in which a repository cannot be reached says nothing of its jobs: what was up to date before is so after it.
+#[test]
+fn a_target_that_cannot_be_reached_for_a_night_is_not_run_again() {
+    let world = fleet(1);
+    let base = world.path().to_owned();
+    git_in(&base, &["clone", "-q", "--bare", "r0", "x.git"]);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n\
+                    targets: [{ repo: x.git, id: j }]\n";
+    let counts = |done: &Done| {
+        let jobs = &done.json()["jobs"];
+        (jobs["run"].as_u64(), jobs["up_to_date"].as_u64())
+    };
+    let json = ["--format", "json"];
+    assert_eq!(counts(&batch(&world, manifest, &json).exits(0)).0, Some(1));
+    std::fs::rename(base.join("x.git"), base.join("away")).unwrap();
+    batch(&world, manifest, &json).exits(8);
+    batch(&world, manifest, &json).exits(8);
+    std::fs::rename(base.join("away"), base.join("x.git")).unwrap();
+    assert_eq!(counts(&batch(&world, manifest, &json).exits(0)), (Some(0), Some(1)));
+    // The last row of the job is that of its run again, with its patch.
+    assert_eq!(verdicts(&world), ["passed", "environment", "environment", "passed"]);
+    let rows = rows(&world, "out");
+    assert_eq!(rows[0], rows[3]);
+    assert!(base.join("out").join(rows[3]["patch"].as_str().unwrap()).is_file());
+    let mut deliver = command(&world, &["deliver", "out", "--to", "push"]);
+    Done::of(deliver.envs(GIT_IDENTITY).output().unwrap()).exits(0);
+    assert_eq!(counts(&batch(&world, manifest, &json).exits(0)), (Some(0), Some(1)));
+    assert_eq!(verdicts(&world).len(), 4);
+}
+
 /// Rows of a job that was taken out of the manifest stay, and its change is not delivered any more.
 #[test]
 fn a_job_that_left_the_manifest_is_not_delivered() {
@@ -1282,6 +1393,27 @@ fn sharded(world: &World, shard: &str) -> String {
     let dir = format!("out/shards/{}", shard.replace('/', "-of-"));
     call(world, &["batch", "m.yaml", "--shard", shard, "--out", &dir]).exits(0);
     dir
+}
+
+/// A shard to which the plan gives no job is not missing.
+#[test]
+fn a_shard_without_jobs_is_not_missing() {
+    let world = fleet(1);
+    world.beside(
+        "m.yaml",
+        asking(1, "policy: policy.yaml\nmodels: [\"script:ok.yaml\"]\n"),
+    );
+    let dirs = ["1/3", "2/3", "3/3"].map(|shard| sharded(&world, shard));
+    let has_job = |dir: &&String| !rows(&world, dir).is_empty();
+    let own = dirs.iter().position(|dir| has_job(&dir)).unwrap();
+    let merge = |dirs: &[&str]| call(&world, &[&["merge"][..], dirs, &["--out", "merged"]].concat());
+    let done = merge(&[&dirs[own]]).exits(0);
+    assert!(!done.stderr.contains("missing"), "{}", done.stderr);
+    let others: Vec<&str> = dirs.iter().filter(|dir| !has_job(dir)).map(String::as_str).collect();
+    let done = merge(&others[..1]).exits(10);
+    let missing = format!("shard {}/3 is missing", own + 1);
+    assert!(done.stderr.contains(&missing), "{}", done.stderr);
+    assert_eq!(done.stderr.matches("is missing").count(), 1, "{}", done.stderr);
 }
 
 #[test]

@@ -548,6 +548,25 @@ fn has_hyperqueue() -> bool {
 }
 
 #[test]
+fn a_job_file_that_could_not_work_is_refused() {
+    let (world, _) = engine(1, 0);
+    for (engine, manifest, out, said) in [
+        ("slurm", "-", "o", "stdin"),
+        ("gitlab", "m.yaml", "/abs/o", "/abs/o"),
+        ("github", "m.yaml", "../o", "../o"),
+    ] {
+        let done = call(
+            &world,
+            &[
+                "batch", "script", "--engine", engine, "--shards", "2", manifest, "--out", out,
+            ],
+        )
+        .exits(2);
+        assert!(done.stderr.contains(said), "{engine}: {}", done.stderr);
+    }
+}
+
+#[test]
 fn more_shards_than_an_engine_takes_are_refused() {
     let (world, _) = engine(1, 0);
     let done = call(

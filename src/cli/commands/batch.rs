@@ -543,5 +543,8 @@ fn print_script(command: &BatchCommand) -> Result<u8, Refusal> {
         shards: *shards,
         more,
     };
+    if let Some(why) = script::problem(engine, &spec) {
+        return Err(Refusal::Usage(why));
+    }
     printed(&script::script(engine, &spec))
 }
