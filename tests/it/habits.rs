@@ -739,6 +739,30 @@ fn init_writes_what_passes_its_own_checks_and_overwrites_nothing() {
     assert!(both.call(&["init"]).exits(0).stdout.contains("saw: Rust, Node"));
 }
 
+/// A topic branch is not the default branch, also where nothing says which one is.
+#[test]
+fn init_names_a_branch_that_origin_has() {
+    for (branches, packed, expected) in [
+        (&["main", "release"][..], false, "main"),
+        (&["master", "topic"], true, "master"),
+        (&["develop"], true, "develop"),
+        (&[], false, "topic"),
+    ] {
+        let world = World::repo(&[("go.mod", "module x\n")]);
+        world.git(&["checkout", "-q", "-b", "topic"]);
+        for branch in branches {
+            world.git(&["update-ref", &format!("refs/remotes/origin/{branch}"), "HEAD"]);
+        }
+        if packed {
+            world.git(&["pack-refs", "--all"]);
+        }
+        world.call(&["init"]).exits(0);
+        let workflow = world.read(".github/workflows/overnight.yml");
+        let named = format!("git:origin/{expected}:ci/fix-tests.yaml");
+        assert!(workflow.contains(&named), "{branches:?}: {workflow}");
+    }
+}
+
 /// The steps that `init` writes fit the files of the repository.
 #[test]
 fn init_installs_what_the_files_of_the_repository_say() {

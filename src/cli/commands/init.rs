@@ -13,6 +13,7 @@ use crate::journal::{JournalError, no_follow, run_dirs};
 use crate::tools::SHELL;
 use crate::workspace::{patch, toolchains};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Data about one toolchain.
@@ -602,20 +603,50 @@ fn is_ignored_dir(top: &Path, at: &Path, name: &str) -> bool {
     at.join(name).is_dir() && (at.join(name).join(".gitignore").is_file() || is_named(at) || is_named(top))
 }
 
-/// The default branch of `origin` if the repository knows it, else the current branch.
+/// The default branch of `origin` if the repository knows it, else the one that is most likely: `main` or `master` of `origin`, its
+/// only branch, or the current branch.
 fn default_branch(dir: &Path) -> String {
     let git = dir.join(".git");
     let branch = |file: &str, prefix: &str| {
         let text = patch::regular_text(&git.join(file))?;
         Some(text.trim().strip_prefix(prefix)?.to_owned())
     };
-    let known =
-        branch("refs/remotes/origin/HEAD", "ref: refs/remotes/origin/").or_else(|| branch("HEAD", "ref: refs/heads/"));
+    let known = branch("refs/remotes/origin/HEAD", "ref: refs/remotes/origin/")
+        .or_else(|| likely_branch(&git))
+        .or_else(|| branch("HEAD", "ref: refs/heads/"));
     let plain = |name: &String| {
         name.bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte))
     };
     known.filter(plain).unwrap_or_else(|| "main".to_owned())
+}
+
+/// The branch of `origin` that is most likely its default, by the references of a git directory.
+fn likely_branch(git: &Path) -> Option<String> {
+    let packed = patch::regular_text(&git.join("packed-refs")).unwrap_or_default();
+    let packed = packed.lines().filter_map(|line| {
+        line.split_once(" refs/remotes/origin/")
+            .map(|(_, name)| name.to_owned())
+    });
+    let loose = std::fs::read_dir(git.join("refs/remotes/origin"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let loose = loose.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        // The branches below a directory are not counted.
+        Some(match entry.path().is_dir() {
+            true => format!("{name}/"),
+            false => name,
+        })
+    });
+    let names: BTreeSet<String> = packed.chain(loose).filter(|name| name != "HEAD").collect();
+    let usual = ["main", "master"].into_iter().find(|name| names.contains(*name));
+    match (usual, names.len()) {
+        (Some(name), _) => Some(name.to_owned()),
+        (None, 1) => names.into_iter().next().filter(|name| !name.ends_with('/')),
+        (None, _) => None,
+    }
 }
 
 fn workflow(projects: &[Project], dir: &Path, recipe: &str, branch: &str) -> String {
