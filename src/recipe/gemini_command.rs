@@ -1,6 +1,7 @@
 //! Converts a custom command of Gemini CLI (TOML with `prompt` and `description`) to a recipe.
 //!
-//! `{{args}}` becomes the parameter `args`, quoted for the shell inside `!{…}` as Gemini CLI does; each `!{command}`
+//! `{{args}}` becomes the parameter `args`, quoted for the shell inside `!{…}` as Gemini CLI does, where no arguments are no
+//! word; each `!{command}`
 //! becomes a step before the prompt, which gets its output in that position; `@{path}` becomes a file reference.
 //! Everything else that looks like a template is plain text.
 
@@ -209,7 +210,7 @@ fn escaped(text: &str, filter: &str) -> String {
 /// A command with its arguments as a value; all other braces belong to the shell or a program.
 fn shell(command: &str) -> String {
     let parts: Vec<String> = command.split(ARGS).map(raw).collect();
-    parts.join("{{ args }}")
+    parts.join("{% if args %}{{ args }}{% endif %}")
 }
 
 /// Escapes braces in a command.
@@ -247,7 +248,7 @@ mod tests {
         assert_eq!(
             commands,
             [
-                "git diff --staged -- {{ args }}",
+                "git diff --staged -- {% if args %}{{ args }}{% endif %}",
                 "docker ps --format '{{ \"{{\" | raw }}.Names}}'"
             ]
         );

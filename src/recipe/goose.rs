@@ -190,6 +190,17 @@ fn uses(text: &str, name: &str) -> Vec<std::ops::Range<usize>> {
     found
 }
 
+/// Whether an expression or a statement of the template names this value.
+fn is_in_a_tag(text: &str, name: &str) -> bool {
+    [("{{", "}}"), ("{%", "%}")].iter().any(|(begin, end)| {
+        text.split(begin).skip(1).any(|after| {
+            let inner = after.split_once(end).map_or("", |(inner, _)| inner);
+            let is_name = |c: char| c.is_alphanumeric() || c == '_';
+            inner.split(|c| !is_name(c)).any(|word| word == name)
+        })
+    })
+}
+
 /// The recipe's directory in place of `{{ recipe_dir }}`.
 fn with_directory(mut text: Spanned<String>, file: &str, problems: &mut Problems) -> Spanned<String> {
     if let Some(dir) = put_directory(&mut text, file) {
@@ -234,7 +245,7 @@ fn with_files(text: Spanned<String>, parameters: &[Parameter], problems: &mut Pr
         {
             let name = &parameter.name.value;
             let places = uses(&value, name);
-            if places.is_empty() && value.contains(name.as_str()) {
+            if places.is_empty() && is_in_a_tag(&value, name) {
                 let message = format!("in an expression, `{name}` is the file's path, not its text");
                 problems.push(Diagnostic::warning("goose", span, message));
             }
@@ -849,6 +860,27 @@ retry:
             panic!("no command")
         };
         assert_eq!(command.value, "bash recipes/check.sh");
+    }
+
+    /// Only an expression that names the parameter inserts the path instead of the text.
+    #[test]
+    fn a_file_in_an_expression_is_told() {
+        for (prompt, warned) in [
+            ("Write for {{ version }} of it", false),
+            ("f and {{ off }}", false),
+            ("{{ f | upper }}", true),
+            ("{% if f %}x{% endif %}", true),
+        ] {
+            let mut files = SourceFiles::default();
+            let text = format!(
+                "title: T\ndescription: d\nprompt: '{prompt}'\nparameters:\n  - {{ key: f, input_type: file, requirement: required }}\n"
+            );
+            let file = files.add("r.yaml", text.as_str());
+            let mut warnings = Vec::new();
+            let read = parse(&files, file, &mut warnings);
+            let told = format!("{warnings:?} {:?}", read.err());
+            assert_eq!(told.contains("in an expression, `f`"), warned, "{prompt}: {told}");
+        }
     }
 
     #[test]

@@ -246,10 +246,18 @@ pub fn sarif(sum: &RunSummary<'_>) -> String {
         });
         if let Some(fix) = &finding.fix {
             let replacement = |edit: &LineEdit| {
-                json!({
-                    "deletedRegion": { "startLine": edit.line, "endLine": edit.end_line.unwrap_or(edit.line) },
-                    "insertedContent": { "text": edit.text.trim_end_matches('\n') },
-                })
+                let end = edit.end_line.unwrap_or(edit.line);
+                // Without columns a region ends before the last line break.
+                let region = match edit.text.as_str() {
+                    "" => json!({
+                        "startLine": edit.line,
+                        "startColumn": 1,
+                        "endLine": end.saturating_add(1),
+                        "endColumn": 1,
+                    }),
+                    _ => json!({ "startLine": edit.line, "endLine": end }),
+                };
+                json!({ "deletedRegion": region, "insertedContent": { "text": without_last_break(&edit.text) } })
             };
             let description = if fix.description.is_empty() {
                 &finding.message
@@ -289,6 +297,12 @@ pub fn sarif(sum: &RunSummary<'_>) -> String {
     format!("{log:#}\n")
 }
 
+/// The text of an edit without the line break at its end: the break of the last replaced line stays.
+fn without_last_break(text: &str) -> &str {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    text.strip_suffix('\r').unwrap_or(text)
+}
+
 /// reviewdog's rdjson.
 pub fn rdjson(sum: &RunSummary<'_>) -> String {
     let position = |line: u64, column: Option<u64>| match column {
@@ -314,7 +328,7 @@ pub fn rdjson(sum: &RunSummary<'_>) -> String {
             let suggestion = |edit: &LineEdit| {
                 json!({
                     "range": { "start": { "line": edit.line }, "end": { "line": edit.end_line.unwrap_or(edit.line) } },
-                    "text": edit.text.trim_end_matches('\n'),
+                    "text": without_last_break(&edit.text),
                 })
             };
             diagnostic["suggestions"] = fix.edits.iter().map(suggestion).collect();

@@ -141,6 +141,46 @@ fn every_format_holds_the_same_findings() {
     assert!(!text.contains("\n::set-output"), "{text}");
 }
 
+/// The last line break of an edit is that of the replaced lines, of either kind; no text takes the lines away.
+#[test]
+fn edits_replace_whole_lines() {
+    let world = World::repo(&[("a.txt", "x\n")]);
+    let edits = json!([
+        {"line": 1, "text": "a\r\nb\r\n"},
+        {"line": 2, "end_line": 3, "text": ""},
+        {"line": 5, "text": "\n"},
+        {"line": 6, "text": "c"},
+    ]);
+    let answer = json!({"findings": [{
+        "path": "a.txt", "line": 2, "rule": "r", "level": "note", "message": "m", "fix": { "edits": edits },
+    }]});
+    let run = run(&world, &answer);
+    let sarif: Value = serde_json::from_str(&report(&world, &run, "sarif").0).unwrap();
+    let fix = &sarif["runs"][0]["results"][0]["fixes"][0]["artifactChanges"][0]["replacements"];
+    let replacement =
+        |region: Value, text: &str| json!({ "deletedRegion": region, "insertedContent": { "text": text } });
+    assert_eq!(
+        *fix,
+        json!([
+            replacement(json!({"startLine": 1, "endLine": 1}), "a\r\nb"),
+            replacement(
+                json!({"startLine": 2, "startColumn": 1, "endLine": 4, "endColumn": 1}),
+                ""
+            ),
+            replacement(json!({"startLine": 5, "endLine": 5}), ""),
+            replacement(json!({"startLine": 6, "endLine": 6}), "c"),
+        ])
+    );
+    let rdjson: Value = serde_json::from_str(&report(&world, &run, "rdjson").0).unwrap();
+    let texts: Vec<&str> = rdjson["diagnostics"][0]["suggestions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|suggestion| suggestion["text"].as_str().unwrap())
+        .collect();
+    assert_eq!(texts, ["a\r\nb", "", "", "c"]);
+}
+
 #[test]
 fn annotations_stay_within_what_github_shows() {
     let world = World::repo(&[("a.rs", "x\n")]);
@@ -243,6 +283,14 @@ response: { json_schema: { type: object, required: [n] } }
         journal.contains("Look at seen a 'b'; c"),
         "the shell took it as one word"
     );
+    // Without arguments there is no word in their place.
+    let command = world.beside("bare.toml", "prompt = \"Look at !{printf '[%s]' seen {{args}}}.\"\n");
+    let out = world.path().join("out3").to_string_lossy().into_owned();
+    world
+        .call(&["run", &command, "--model", &model, "--out", &out])
+        .exits(0);
+    let journal = std::fs::read_to_string(Path::new(&out).join("journal.jsonl")).unwrap();
+    assert!(journal.contains("Look at [seen]."), "no second word");
     let sub = world.beside(
         "sub.yaml",
         "title: T\ndescription: d\nprompt: p\nsub_recipes:\n  - { name: a, path: ./a.yaml }\n",

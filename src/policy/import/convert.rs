@@ -527,9 +527,10 @@ impl Conversion<'_> {
                     SourceDecision::Deny => ("denial", "denied"),
                     _ => ("question", "held for a person"),
                 };
+                let above = self.kind(&higher);
                 let text = format!(
-                    "in Gemini CLI the allow rule in line {lines} has a higher priority than this {what}; here the strictest rule decides, \
-                     so what both fit is {then}"
+                    "in Gemini CLI the {above} in line {lines} has a higher priority than this {what}; here the strictest rule decides, so \
+                     a call that both fit is {then}"
                 );
                 self.say(DifferenceKind::Narrower, "outranked", span, text);
             }
@@ -577,13 +578,27 @@ impl Conversion<'_> {
             }
             _ => {
                 let lines = self.lines(&higher);
+                let above = self.kind(&higher);
                 let text = format!(
-                    "in Gemini CLI the allow rule in line {lines} has a higher priority; here the strictest rule decides, so it allows nothing \
+                    "in Gemini CLI the {above} in line {lines} has a higher priority; here the strictest rule decides, so it decides nothing \
                      that this rule fits"
                 );
                 self.say(DifferenceKind::Narrower, "outranked", span, text);
                 self.restrict(at, needed, span);
             }
+        }
+    }
+
+    /// What to call these rules.
+    fn kind(&self, entries: &[usize]) -> &'static str {
+        let verdict = |at: &usize| self.entries.get(*at).map(|entry| entry.verdict);
+        let all = |wanted: SourceDecision| entries.iter().all(|at| verdict(at) == Some(wanted));
+        if all(SourceDecision::Allow) {
+            "allow rule"
+        } else if all(SourceDecision::Ask) {
+            "`ask_user` rule"
+        } else {
+            "rule"
         }
     }
 

@@ -78,6 +78,16 @@ fn an_outranked_denial_stays_and_is_reported() {
 }
 
 #[test]
+fn a_question_that_outranks_a_denial_is_called_one() {
+    let text = "[[rule]]\ntoolName = \"run_shell_command\"\ncommandPrefix = \"git\"\ndecision = \"ask_user\"\npriority = 200\n\
+                [[rule]]\ntoolName = \"run_shell_command\"\ncommandPrefix = \"git push\"\ndecision = \"deny\"\npriority = 100\n";
+    let imported = imported(text);
+    let outranked = imported.report.iter().find(|difference| difference.code == "outranked");
+    let told = &outranked.unwrap().message;
+    assert!(told.contains("the `ask_user` rule in line"), "{told}");
+}
+
+#[test]
 fn a_denial_below_an_allow_list_is_the_default() {
     let text = "[[rule]]\ntoolName = \"read_file\"\ndecision = \"allow\"\npriority = 100\n\
                 [[rule]]\ntoolName = \"*\"\ndecision = \"deny\"\npriority = 1\n";
