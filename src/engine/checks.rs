@@ -129,7 +129,7 @@ fn without_program(name: &str, what: String, verdict: Result<String, String>, of
 }
 
 fn fits(answer: &str, schema: &serde_json::Value) -> Result<String, String> {
-    match response::judge(answer, schema) {
+    match response::judge(answer, schema, true) {
         Ok(_) => Ok("the answer matches its schema".to_owned()),
         Err(errors) => Err(errors.join("; ")),
     }

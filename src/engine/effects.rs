@@ -365,7 +365,9 @@ pub async fn check(
 /// [`RunError::Journal`] only: an answer that does not match is recorded.
 pub fn judge(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
     let schema = deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Bool(true));
-    let judged = response::judge(&ledger.state.answer, schema);
+    // A model that answers in a sentence even after it was told not to has no other answer.
+    let takes_sentence = ledger.state.progress.repairs > 0 || deps.plan.response_retries == 0;
+    let judged = response::judge(&ledger.state.answer, schema, takes_sentence);
     Ok(ledger.record(EventKind::ResponseJudged {
         ok: judged.is_ok(),
         errors: judged.as_ref().err().cloned().unwrap_or_default(),

@@ -2,9 +2,9 @@
 
 use super::compact::{self, Compaction};
 use super::prompt;
+use super::response;
 use super::state::{Phase, RunState};
 use super::verdict::{denied_end, failed_step, outcome, refused_end};
-use crate::base::answer::json_of;
 use crate::base::budget::{LimitHit, Spent};
 use crate::base::call::CallState;
 use crate::base::event::PromptReason;
@@ -510,11 +510,9 @@ pub fn answer(state: &RunState, plan: &Plan) -> String {
     if let Some((_, output)) = &state.progress.ran {
         return output.clone();
     }
-    let wants_json = plan.response.is_some() && is_last_prompt(state, plan);
-    match json_of(&state.answer) {
-        Ok(value) if wants_json => value.to_string(),
-        _ => state.answer.clone(),
-    }
+    let schema = plan.response.as_ref().filter(|_| is_last_prompt(state, plan));
+    let judged = schema.and_then(|schema| response::judge(&state.answer, schema, true).ok());
+    judged.map_or_else(|| state.answer.clone(), |value| value.to_string())
 }
 
 fn is_last_prompt(state: &RunState, plan: &Plan) -> bool {
