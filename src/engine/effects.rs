@@ -106,7 +106,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
     if let Some(outcome) = interrupted {
         return Err(RunError::Ended(outcome));
     }
-    stop_if_missing(deps, &format!("step {}", step.id), &finished)?;
+    stop_if_missing(deps, ledger, (&format!("step {}", step.id), &command), &finished)?;
     let goes_on = *allow_failure || finished.exit.code == Some(0);
     let printed = match step.checks_answer() && goes_on {
         true => finished.stdout.text.clone(),
@@ -130,22 +130,39 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
     Ok(ledger.sync_behind()?)
 }
 
-/// If the program of a command is missing, its failure says nothing about the task: the run ends and names what to
-/// install or allow. The result must not be recorded, so that a resume runs the command again.
-fn stop_if_missing(deps: &Deps, what: &str, finished: &process::Finished) -> Result<(), RunError> {
+/// Code of the warning, made once per run, and reason of the outcome for a program that a command did not find.
+const PROGRAM_MISSING: &str = "program_missing";
+
+/// If a program of a command is missing, its end says nothing about the task: the run ends and names what to install or
+/// allow. The result must not be recorded, so that a resume runs the command again. Where the author may have foreseen
+/// it, there is only a warning.
+fn stop_if_missing(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    (what, text): (&str, &str),
+    finished: &process::Finished,
+) -> Result<(), RunError> {
     if !finished.undone.is_empty() {
         return Ok(());
     }
-    let Some(program) = checks::program_missing(finished, &deps.workspace) else {
+    let Some(program) = checks::program_missing(text, finished, &deps.workspace) else {
         return Ok(());
     };
     let message = format!(
-        "{what} could not run: {program} is not available to commands, or cannot be executed; install it on this machine, name its \
+    let name = program.name;
+    if program.is_foreseen {
+        if !ledger.state.warned.contains(PROGRAM_MISSING) {
+            let message = format!("{what} did not find `{name}`; its result is that of what follows `||`");
+            ledger.warn(PROGRAM_MISSING, message)?;
+        }
+        return Ok(());
+    }
+        "{what} could not run: `{name}` is not available to commands, or cannot be executed; install it on this machine, name its \
          toolchain under `sandbox.toolchains` in the policy, or for an isolated run its directory under `isolate.keep` in the recipe"
     );
     Err(RunError::Ended(RunOutcome::new(
         Verdict::Environment,
-        "program_missing",
+        PROGRAM_MISSING,
         message,
     )))
 }
@@ -329,7 +346,7 @@ pub async fn check(
             (put_back, put_back_patch) = (Some(changed.paths), changed.patch);
             exec::record_undone(ledger, &ChangedBy::Check(&step.id), &finished.undone)?;
             stop_if_interrupted(deps)?;
-            stop_if_missing(deps, &format!("check {}", check.name), &finished)?;
+            stop_if_missing(deps, ledger, (&format!("check {}", check.name), &text), &finished)?;
             let made = CheckResult {
                 of_answer,
                 ..checks::of_command(&check.name, &text, &finished)

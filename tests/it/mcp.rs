@@ -658,6 +658,20 @@ fn discovered_tools_are_listed_and_called() {
     call("add", "{}", "builtin:edit").exits(4);
 }
 
+/// Where commands run in a sandbox it is told before the first request, elsewhere by the first call.
+#[test]
+fn a_discovered_tool_without_its_program_ends_the_run() {
+    for (level, turns) in [("landlock", 0), ("none", 1)] {
+        let world = World::repo(&[("tools.json", "[{\"name\":\"add\"}]")]);
+        let recipe = discovering(&world, "cat tools.json", "no-such-program call");
+        let replies = json!({ "replies": [{ "calls": [{ "tool": "add", "args": {} }] }, { "text": "done" }] });
+        let policy = format!("version: 1\nrules:\n  - allow: \"origin:discovered\"\nsandbox: {{ level: {level} }}\n");
+        let done = world.run(&replies.to_string(), &policy, &[&recipe]).exits(8);
+        assert!(done.stderr.contains("`no-such-program`"), "{level}: {}", done.stderr);
+        assert_eq!(world.result()["usage"]["turns"], turns, "{level}");
+    }
+}
+
 #[test]
 fn a_discovery_that_fails_ends_the_run_before_it_begins() {
     for (list, told) in [
