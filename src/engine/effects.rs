@@ -18,6 +18,7 @@ use crate::base::grant::{codes, described};
 use crate::base::ids::CallId;
 use crate::base::message::{self, Message, Part, Role};
 use crate::base::outcome::{CheckResult, RunOutcome, Verdict};
+use crate::base::quote::counted;
 use crate::journal::JournalError;
 use crate::policy::Author;
 use crate::process;
@@ -148,7 +149,6 @@ fn stop_if_missing(
     let Some(program) = checks::program_missing(text, finished, &deps.workspace) else {
         return Ok(());
     };
-    let message = format!(
     let name = program.name;
     if program.is_foreseen {
         if !ledger.state.warned.contains(PROGRAM_MISSING) {
@@ -157,6 +157,7 @@ fn stop_if_missing(
         }
         return Ok(());
     }
+    let message = format!(
         "{what} could not run: `{name}` is not available to commands, or cannot be executed; install it on this machine, name its \
          toolchain under `sandbox.toolchains` in the policy, or for an isolated run its directory under `isolate.keep` in the recipe"
     );
@@ -278,16 +279,19 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preco
 /// measured again: one was running, or one has ended that is recorded only now.
 async fn end_writers(deps: &Deps, ledger: &mut Ledger) -> Result<bool, RunError> {
     let ended = deps.scope.jobs.kill_writing().await;
-    let has_checks = step(deps, ledger.state.step).is_ok_and(|step| !step.checks.is_empty());
-    if !ended.is_empty() && has_checks {
+    if !ended.is_empty() {
+        let has_checks = step(deps, ledger.state.step).is_ok_and(|step| !step.checks.is_empty());
+        let when = if has_checks {
+            "before the checks"
+        } else {
+            "at the end of the run"
+        };
         let names: Vec<String> = ended.iter().map(|number| format!("job{number}")).collect();
-        ledger.warn(
-            "jobs",
-            format!(
-                "background commands that may write were ended before the checks: {}",
-                names.join(", ")
-            ),
-        )?;
+        let message = format!(
+            "background commands that may write were ended {when}: {}",
+            names.join(", ")
+        );
+        ledger.warn("jobs", message)?;
     }
     let wrote = exec::record_ended_jobs(deps, ledger)?;
     Ok(wrote || !ended.is_empty())
@@ -477,6 +481,12 @@ pub async fn finish(
             step.id
         );
         ledger.warn("no_output", message)?;
+    }
+    let edits = ledger.state.edits;
+    if outcome.verdict == Verdict::NoChange && edits.done == 0 && edits.failed > 0 {
+        let calls = counted(edits.failed, "call");
+        let message = format!("no edit succeeded: {calls} of tools that edit files failed, and nothing was changed");
+        ledger.warn("edits_failed", message)?;
     }
     changes::warn_left_out_of_patch(deps, ledger, &mut outcome).await?;
     if let Some(warning) = (deps.last_warning)() {
