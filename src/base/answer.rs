@@ -1,42 +1,68 @@
-//! Finds the JSON document in an answer of a model. Pure.
+//! Finds the JSON documents in an answer of a model. Pure.
 
 use serde_json::Value;
 
-/// The JSON of an answer: bare, in one fenced code block, or with text before or after it.
+/// A JSON document in an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document<'a> {
+    pub value: Value,
+    pub text: &'a str,
+    /// Whether other text is on its first or last line: the sentence may ask about it, or reject it.
+    pub is_in_sentence: bool,
+}
+
+/// The first JSON document of an answer, as in [`documents_of`].
+///
+/// # Errors
+/// As [`documents_of`].
+pub fn json_of(answer: &str) -> Result<Value, serde_json::Error> {
+    let mut documents = documents_of(answer)?;
+    Ok(documents.swap_remove(0).value)
+}
+
+/// The JSON documents of an answer, at least one: the whole of it, else each fenced code block that is JSON, else what
+/// lies between the first and the last brace.
 ///
 /// # Errors
 /// The answer contains no JSON; the error is that of parsing the whole text.
-pub fn json_of(answer: &str) -> Result<Value, serde_json::Error> {
-    document_of(answer).map(|(value, _)| value)
-}
-
-/// The JSON of an answer, as in [`json_of`], and its text.
-///
-/// # Errors
-/// As [`json_of`].
-pub fn document_of(answer: &str) -> Result<(Value, &str), serde_json::Error> {
+pub fn documents_of(answer: &str) -> Result<Vec<Document<'_>>, serde_json::Error> {
     let answer = answer.trim();
-    let error = match serde_json::from_str(answer) {
-        Ok(whole) => return Ok((whole, answer)),
+    let of = |text, is_in_sentence| {
+        serde_json::from_str(text).map(|value| Document {
+            value,
+            text,
+            is_in_sentence,
+        })
+    };
+    let error = match of(answer, false) {
+        Ok(whole) => return Ok(vec![whole]),
         Err(error) => error,
     };
-    // From the first to the last brace, for an answer with a sentence around the JSON.
-    let inner = match (answer.find('{'), answer.rfind('}')) {
-        (Some(start), Some(end)) if start < end => answer.get(start..=end),
-        _ => None,
+    let fenced: Vec<_> = fenced(answer).filter_map(|text| of(text, false).ok()).collect();
+    if !fenced.is_empty() {
+        return Ok(fenced);
+    }
+    let (Some(start), Some(end)) = (answer.find('{'), answer.rfind('}')) else {
+        return Err(error);
     };
-    [fenced(answer), inner]
-        .into_iter()
-        .flatten()
-        .find_map(|text| Some((serde_json::from_str(text).ok()?, text)))
-        .ok_or(error)
+    let (before, text, after) = (answer.get(..start), answer.get(start..=end), answer.get(end + 1..));
+    let last = before.and_then(|before| before.rsplit('\n').next());
+    let first = after.and_then(|after| after.split('\n').next());
+    let is_in_sentence = [last, first].into_iter().flatten().any(|line| !line.trim().is_empty());
+    let inner = text.and_then(|text| of(text, is_in_sentence).ok());
+    inner.map(|inner| vec![inner]).ok_or(error)
 }
 
-fn fenced(answer: &str) -> Option<&str> {
-    let (_, rest) = answer.split_once("```")?;
-    let (_, rest) = rest.split_once('\n')?;
-    let (body, _) = rest.split_once("```")?;
-    Some(body.trim())
+/// The texts of the fenced code blocks.
+fn fenced(answer: &str) -> impl Iterator<Item = &str> {
+    let mut rest = answer;
+    std::iter::from_fn(move || {
+        let (_, from) = rest.split_once("```")?;
+        let (_, from) = from.split_once('\n')?;
+        let (body, after) = from.split_once("```")?;
+        rest = after;
+        Some(body.trim())
+    })
 }
 
 /// The first integer of a JSON document that has more than 64 bits, so that reading it has changed it.

@@ -548,15 +548,31 @@ fn replay(run: &str, workspace: &Path, strict: bool) -> Result<Arc<dyn Provider>
     Ok(Arc::new(Replay::new(&format!("replay:{run}"), turns, beside, recall)))
 }
 
-/// Prices of replies: the file in `OVERNIGHT_PRICES` has precedence over the built-in table.
+/// Time limit for reading the user's price table.
+const PRICES_TIME: Duration = Duration::from_secs(60);
+
+/// Prices of replies: the file in `OVERNIGHT_PRICES` has precedence over the built-in table. It is read on another
+/// thread, because reading a pipe or a file of a mount may never end.
 ///
 /// # Errors
-/// [`Refusal::Invalid`] if the file is missing or not a list of prices; [`Refusal::Environment`] if it cannot be read.
-pub fn pricing() -> Result<Pricing, Refusal> {
+/// [`Refusal::Invalid`] if the file is missing or not a list of prices; [`Refusal::Environment`] if it cannot be read, or
+/// not within [`PRICES_TIME`].
+pub async fn pricing() -> Result<Pricing, Refusal> {
     match environment::variable("OVERNIGHT_PRICES") {
         None => Ok(Pricing::default()),
         Some(path) => {
-            let text = inputs::text_of("OVERNIGHT_PRICES", Path::new(&path))?;
+            let place = PathBuf::from(&path);
+            let reading = tokio::task::spawn_blocking(move || inputs::text_of("OVERNIGHT_PRICES", &place));
+            let text = match tokio::time::timeout(PRICES_TIME, reading).await {
+                Ok(Ok(text)) => text?,
+                Ok(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => {
+                    return Err(Refusal::Environment(format!(
+                        "OVERNIGHT_PRICES: `{path}` could not be read to its end within {} s: name a file on a local disk",
+                        PRICES_TIME.as_secs()
+                    )));
+                }
+            };
             Pricing::with(&text).map_err(|why| {
                 Refusal::Invalid(format!(
                     "{path}:1:1: error[prices]: {why}\nhelp: write a list as [{{\"model\": \"PROVIDER/NAME\", \"price\": \

@@ -2,7 +2,7 @@
 //! bash syntax errors, command lines without a program, missing context files and prepared replies.
 
 use super::environment;
-use super::programs::{self, AbsentProgram};
+use super::programs::{self, AbsentProgram, CommandPlace};
 use super::refusal::Refusal;
 use crate::base::call::ToolKind;
 use crate::base::model_name::{REPLAY, SCRIPT};
@@ -12,7 +12,7 @@ use crate::policy::rule::is_later;
 use crate::policy::shell;
 use crate::process::private::RECIPE_VARIABLE;
 use crate::provider::open::check_name;
-use crate::recipe::model::StepSource;
+use crate::recipe::model::{CheckKind, StepSource};
 use crate::recipe::{Plan, Recipe};
 use crate::tools::{builtin_specs, field_names, words};
 use std::path::Path;
@@ -24,11 +24,17 @@ pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
     found.extend(unknown_tools(recipe));
     found.extend(no_programs(recipe));
     for step in &recipe.steps {
-        if let StepSource::Run { command, .. } = &step.work {
+        if let StepSource::Run {
+            command, allow_failure, ..
+        } = &step.work
+        {
             found.extend(broken(command));
+            found.extend(Some(command).filter(|_| !allow_failure).and_then(hidden_failure));
         }
         for check in &step.checks {
             found.extend(check.what.command().and_then(broken));
+            found.extend(check.what.command().and_then(hidden_failure));
+            found.extend(tests_nothing(&check.what));
         }
     }
     if let Some(root) = workspace {
@@ -118,16 +124,17 @@ fn no_programs(recipe: &Recipe) -> Vec<Diagnostic> {
 /// The programs that the recipe's commands run in any case and that this machine lacks.
 pub fn absent_programs(recipe: &Recipe, plan: &Plan, workspace: &Path) -> Vec<Diagnostic> {
     let one = |absent: AbsentProgram| {
-        let step = recipe.steps.iter().find(|step| step.id.value == absent.step)?;
-        let command = match (&absent.check, &step.work) {
-            (Some(name), _) => step
-                .checks
-                .iter()
-                .find(|check| check.name.value == *name)?
-                .what
-                .command()?,
-            (None, StepSource::Run { command, .. }) => command,
-            (None, _) => return None,
+        let step = |id: &str| recipe.steps.iter().find(|step| step.id.value == id);
+        let command = match &absent.place {
+            CommandPlace::Step(id) => match &step(id)?.work {
+                StepSource::Run { command, .. } => command,
+                StepSource::Prompt(_) | StepSource::Mcp { .. } => return None,
+            },
+            CommandPlace::Check { step: id, name } => {
+                let mut checks = step(id)?.checks.iter();
+                checks.find(|check| check.name.value == *name)?.what.command()?
+            }
+            CommandPlace::Call => recipe.tools.discovery.as_ref().map(|(_, call)| call)?,
         };
         let message = format!(
             "this machine has no program `{}`, which this command runs",
@@ -246,6 +253,31 @@ fn broken(command: &Spanned<String>) -> Option<Diagnostic> {
         )
         .help("`bash -n` says where")
     })
+}
+
+/// The warning for a pipe whose last program hides that the command before it failed.
+fn hidden_failure(command: &Spanned<String>) -> Option<Diagnostic> {
+    let hiding = programs::hiding_failure(&without_templates(&command.value))?;
+    let message = format!("`{hiding}` at the end of this pipe hides a failure of the command before it");
+    let problem = Diagnostic::warning("hidden-failure", command.span, message);
+    Some(problem.help("begin with `set -o pipefail;`, or write it as several lines, which run under `pipefail`"))
+}
+
+/// The warning for a check that passes whatever the run does.
+fn tests_nothing(check: &CheckKind) -> Option<Diagnostic> {
+    let (span, message) = match check {
+        CheckKind::Run { command, .. } | CheckKind::AnswerRun { command, .. } => {
+            let is_nothing = programs::runs_nothing(&without_templates(&command.value));
+            is_nothing.then_some((command.span, "this command is only a comment"))
+        }
+        CheckKind::File { contains, .. } => {
+            let empty = contains.as_ref().filter(|text| text.value.is_empty());
+            empty.map(|text| (text.span, "every file contains an empty text"))
+        }
+        CheckKind::Changed { .. } | CheckKind::AnswerSchema(_) => None,
+    }?;
+    let problem = Diagnostic::warning("empty-check", span, format!("{message}, so that this tests nothing"));
+    Some(problem.help("write what must hold, or remove it"))
 }
 
 /// The text with a word in place of each template expression; template statements and comments are removed.

@@ -123,6 +123,14 @@ fn of_bytes(
                 .push(problem.help("the input is one JSON document; if a command writes it, look whether that failed"));
             None
         }
+        Ok(text) if format == InputFormat::Text && text.trim().is_empty() => {
+            let file = files.add(name, text);
+            let problem = Diagnostic::error("no-input", files.whole(file).point(), format!("{name} is empty"));
+            problems.push(
+                problem.help("if a command writes it, look whether that failed; omit --input where there is none"),
+            );
+            None
+        }
         Ok(text) => {
             let replaced = format == InputFormat::Text && text.as_bytes() != bytes;
             let file = files.add(name, text);

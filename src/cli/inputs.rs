@@ -2,14 +2,33 @@
 
 use super::refusal::Refusal;
 use super::{shipped, unread};
+use crate::base::sync::lock;
 use crate::diag::similar_word;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
+use std::sync::Mutex;
 
 /// Upper limit in bytes for a file or stdin.
 pub const SIZE: u64 = 32 << 20;
 /// The most names of a directory among which a misspelt one is looked for.
 const MOST_NAMES: usize = 10_000;
+
+/// What is being read, for messages.
+static AWAITED: Mutex<Option<String>> = Mutex::new(None);
+
+/// The file or stdin that is being read at the moment, for messages.
+pub fn awaited() -> Option<String> {
+    lock(&AWAITED).clone()
+}
+
+/// Opens what has this name and reads it to its end, at most one byte more than [`SIZE`]. Both may wait for a writer.
+fn read_all<R: Read>(name: String, open: impl FnOnce() -> std::io::Result<R>) -> std::io::Result<Vec<u8>> {
+    *lock(&AWAITED) = Some(name);
+    let mut bytes = Vec::new();
+    let read = open().and_then(|from| from.take(SIZE + 1).read_to_end(&mut bytes));
+    *lock(&AWAITED) = None;
+    read.map(|_| bytes)
+}
 
 /// Reads a text file of the user.
 ///
@@ -55,10 +74,9 @@ pub fn must_exist(flag: &str, path: &Path, help: &str) -> Result<(), Refusal> {
 /// [`Refusal::Environment`] if it cannot be read; [`Refusal::Invalid`] if it is too large.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, Refusal> {
     let open = |error: std::io::Error| Refusal::Environment(format!("cannot read `{}`: {error}", path.display()));
-    let file = std::fs::File::open(path).map_err(open)?;
-    let mut bytes = Vec::new();
-    file.take(SIZE + 1).read_to_end(&mut bytes).map_err(open)?;
-    small_enough(bytes, &path.display().to_string())
+    let name = path.display().to_string();
+    let bytes = read_all(format!("`{name}`"), || std::fs::File::open(path)).map_err(open)?;
+    small_enough(bytes, &name)
 }
 
 fn small_enough(bytes: Vec<u8>, name: &str) -> Result<Vec<u8>, Refusal> {
@@ -181,11 +199,8 @@ pub fn stdin_bytes() -> Result<Vec<u8>, Refusal> {
     if unread::was_read() {
         return Err(stdin_twice());
     }
-    let mut bytes = Vec::new();
-    std::io::stdin()
-        .take(SIZE + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| Refusal::Environment(format!("cannot read stdin: {error}")))?;
+    let read = read_all("stdin".to_owned(), || Ok(std::io::stdin()));
+    let bytes = read.map_err(|error| Refusal::Environment(format!("cannot read stdin: {error}")))?;
     small_enough(bytes, "stdin")
 }
 

@@ -1,8 +1,7 @@
 //! Checks before the first request that the programs of a recipe's commands exist. Runs nothing.
 //!
 //! Reports only what is certain: programs with bare names that a command runs in any case, looked up in the `PATH` of
-//! commands. Anything else (a path, a function, the right side of `||`) shows when the command runs, with exit code 127
-//! or 126.
+//! commands. Anything else (a path, a function, a condition, the right side of `||`) shows when the command runs.
 
 use crate::base::toolchain;
 use crate::policy::PolicySet;
@@ -38,7 +37,7 @@ pub fn missing(
                 continue;
             }
             let advice = advice(&program, policies, &wish.toolchains, lies_in(&own, &program));
-            let what = command.label();
+            let what = command.place.label();
             let line = format!("{what} runs `{program}`, which commands cannot find: {advice}");
             told.push((program, line));
         }
@@ -51,9 +50,28 @@ pub fn missing(
 #[derive(Debug)]
 pub struct AbsentProgram {
     pub program: String,
-    pub step: String,
-    /// The check of the step that runs it; `None` for the step's own command.
-    pub check: Option<String>,
+    pub place: CommandPlace,
+}
+
+/// Where the recipe has a command.
+#[derive(Clone, Debug)]
+pub enum CommandPlace {
+    /// The command of the step with this id.
+    Step(String),
+    /// The command of a check.
+    Check { step: String, name: String },
+    /// `call` of the discovery.
+    Call,
+}
+
+impl CommandPlace {
+    fn label(&self) -> String {
+        match self {
+            Self::Step(step) => format!("step `{step}`"),
+            Self::Check { name, .. } => format!("check `{name}`"),
+            Self::Call => "`tools.discovery.call`".to_owned(),
+        }
+    }
 }
 
 /// The programs that neither the user's `PATH` nor any toolchain of a policy has: no policy makes a run find them.
@@ -72,8 +90,7 @@ pub fn absent(plan: &Plan, workspace: &Path, parent: &[(String, String)]) -> Vec
             }
             found.push(AbsentProgram {
                 program,
-                step: command.step.clone(),
-                check: command.check.clone(),
+                place: command.place.clone(),
             });
         }
     }
@@ -107,23 +124,13 @@ fn advice(program: &str, policies: &PolicySet, toolchains: &[String], users: boo
     }
 }
 
-/// A command of a step or of one of its checks, with known values filled in.
+/// A command of the recipe, with known values filled in.
 struct NamedCommand {
-    step: String,
-    check: Option<String>,
+    place: CommandPlace,
     text: String,
 }
 
-impl NamedCommand {
-    fn label(&self) -> String {
-        match &self.check {
-            Some(check) => format!("check `{check}`"),
-            None => format!("step `{}`", self.step),
-        }
-    }
-}
-
-/// The commands of steps and checks.
+/// The commands of steps and checks, and the one that calls discovered tools.
 fn commands(plan: &Plan) -> Vec<NamedCommand> {
     let none = StepOutputs::new();
     let text =
@@ -133,21 +140,26 @@ fn commands(plan: &Plan) -> Vec<NamedCommand> {
     for step in plan.steps.iter().filter(|step| step.when.is_none()) {
         if let StepWork::Run { command, .. } = &step.work {
             all.push(NamedCommand {
-                step: step.id.to_string(),
-                check: None,
+                place: CommandPlace::Step(step.id.to_string()),
                 text: text(command),
             });
         }
         for check in &step.checks {
             if let CheckWhat::Run { command, .. } | CheckWhat::AnswerRun { command, .. } = &check.what {
                 all.push(NamedCommand {
-                    step: step.id.to_string(),
-                    check: Some(check.name.clone()),
+                    place: CommandPlace::Check {
+                        step: step.id.to_string(),
+                        name: check.name.clone(),
+                    },
                     text: text(command),
                 });
             }
         }
     }
+    all.extend(plan.tools.discovery.iter().map(|discovery| NamedCommand {
+        place: CommandPlace::Call,
+        text: discovery.call.clone(),
+    }));
     all
 }
 
@@ -161,8 +173,12 @@ const BUILTINS: &str = "cd echo printf test [ [[ true false : exit set unset sho
 
 enum Token {
     Word(String),
-    /// `&&`, `;`, a line end, `|`.
+    /// The commands of a `$(…)` in the word after it.
+    Substitution(String),
+    /// `&&`, `;`, a line end.
     Next,
+    /// `|`.
+    Pipe,
     /// The commands before it need not succeed.
     Or,
     /// What follows cannot be parsed.
@@ -171,15 +187,19 @@ enum Token {
 
 /// The bare names of the programs that a command runs in any case, in order.
 pub(crate) fn programs(text: &str) -> Vec<String> {
-    let mut found = Vec::new();
+    let (mut found, mut substituted) = (Vec::new(), Vec::new());
     let mut words: Vec<String> = Vec::new();
     for token in tokens(text) {
         match token {
             Token::Word(word) => words.push(word),
+            // Whoever discards its errors may do without it.
+            Token::Substitution(inner) if inner.contains("2>") || inner.contains("&>") => {}
+            Token::Substitution(inner) => substituted.extend(programs(&inner)),
             Token::Or => break,
-            Token::Next | Token::Stop => {
-                let (program, goes_on) = program(&words);
-                found.extend(program);
+            Token::Next | Token::Pipe | Token::Stop => {
+                let (run, goes_on) = run_by(&words);
+                found.append(&mut substituted);
+                found.extend(run);
                 words.clear();
                 if !goes_on || matches!(token, Token::Stop) {
                     break;
@@ -190,12 +210,81 @@ pub(crate) fn programs(text: &str) -> Vec<String> {
     found
 }
 
+/// Programs that end with code 0 whatever the commands before them in a pipe do.
+const PASSING_ON: [&str; 5] = ["cat", "head", "sort", "tail", "tee"];
+
+/// The program at the end of a pipe that hides whether the command before it failed. Commands of several lines run with
+/// `pipefail`.
+pub(crate) fn hiding_failure(text: &str) -> Option<&'static str> {
+    if text.trim().contains('\n') || text.contains("pipefail") {
+        return None;
+    }
+    let (mut words, mut is_piped, mut before): (Vec<String>, _, bool) = (Vec::new(), false, false);
+    for token in tokens(text) {
+        match token {
+            Token::Word(word) => words.push(word),
+            Token::Substitution(_) => {}
+            Token::Pipe => {
+                // Builtins such as `echo` do not fail.
+                let first = words.iter().find(|word| !is_assignment(word));
+                before |= program(&words).0.is_some() || first.is_some_and(|word| word.contains('/'));
+                is_piped = true;
+                words.clear();
+            }
+            Token::Next | Token::Or | Token::Stop => {
+                let last = program(&words).0;
+                let hides = PASSING_ON.into_iter().find(|name| last.as_deref() == Some(name));
+                if is_piped && before && hides.is_some() {
+                    return hides;
+                }
+                (is_piped, before) = (false, false);
+                words.clear();
+            }
+        }
+    }
+    None
+}
+
+/// Whether a command runs nothing: it is empty, or a comment.
+pub(crate) fn runs_nothing(text: &str) -> bool {
+    tokens(text).iter().all(|token| matches!(token, Token::Next))
+}
+
+fn is_assignment(word: &&String) -> bool {
+    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    word.split_once('=').is_some_and(|(name, _)| is_name(name))
+}
+
+/// The programs of one simple command, with those that its program starts, and whether to continue with the next command.
+fn run_by(words: &[String]) -> (Vec<String>, bool) {
+    let (first, goes_on) = program(words);
+    let Some(first) = first else {
+        return (Vec::new(), goes_on);
+    };
+    let mut arguments = words.iter().skip_while(|word| **word != first).skip(1).peekable();
+    let started = match first.as_str() {
+        // An option changes what the words after it mean.
+        "nohup" | "setsid" | "nice" | "timeout" | "env" => {
+            if first == "timeout" {
+                arguments.next();
+            }
+            let rest: Vec<String> = arguments.cloned().collect();
+            match rest.first().is_some_and(|word| word.starts_with('-')) {
+                true => Vec::new(),
+                false => run_by(&rest).0,
+            }
+        }
+        "bash" | "sh" => match (arguments.next(), arguments.next()) {
+            (Some(option), Some(text)) if option == "-c" => programs(text),
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    };
+    (std::iter::once(first).chain(started).collect(), goes_on)
+}
+
 /// The program of one simple command, and whether to continue with the next command.
 fn program(words: &[String]) -> (Option<String>, bool) {
-    let is_assignment = |word: &&String| {
-        word.split_once('=')
-            .is_some_and(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
-    };
     if words
         .iter()
         .take_while(is_assignment)
@@ -266,7 +355,33 @@ fn program(words: &[String]) -> (Option<String>, bool) {
     (known.then(|| word.clone()), known || word.contains('/'))
 }
 
-/// Splits into words and operators. Quotes are removed; a `$(…)` stays part of its word.
+/// The text of a substitution up to its closing parenthesis, which is consumed too. `chars` is behind its `$(`.
+fn substitution(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> String {
+    let (mut text, mut depth, mut quote) = (String::new(), 1, None);
+    while let Some(c) = chars.next() {
+        match (c, quote) {
+            ('\\', None | Some('"')) => {
+                text.push(c);
+                text.extend(chars.next());
+                continue;
+            }
+            (c, Some(open)) if c == open => quote = None,
+            (_, Some(_)) => {}
+            ('\'' | '"', None) => quote = Some(c),
+            ('(', None) => depth += 1,
+            (')', None) => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+        text.push(c);
+    }
+    text
+}
+
+/// Splits into words and operators. Quotes are removed; a `$(…)` stays part of its word, and its commands are a
+/// token of their own before it.
 fn tokens(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut word = String::new();
@@ -275,6 +390,14 @@ fn tokens(text: &str) -> Vec<Token> {
     let end = |tokens: &mut Vec<Token>, word: &mut String, begun: &mut bool| {
         if std::mem::take(begun) {
             tokens.push(Token::Word(std::mem::take(word)));
+        }
+    };
+    // A second parenthesis begins arithmetic.
+    let substitute = |chars: &mut _, tokens: &mut Vec<Token>, word: &mut String| {
+        let inner = substitution(chars);
+        word.push_str(&format!("$({inner})"));
+        if !inner.starts_with('(') {
+            tokens.push(Token::Substitution(inner));
         }
     };
     while let Some(c) = chars.next() {
@@ -289,31 +412,23 @@ fn tokens(text: &str) -> Vec<Token> {
             '\'' | '"' => {
                 begun = true;
                 let mut escaped = false;
-                for inner in chars.by_ref() {
+                while let Some(inner) = chars.next() {
                     match inner {
                         _ if escaped => escaped = false,
                         '\\' if c == '"' => escaped = true,
                         inner if inner == c => break,
+                        '$' if c == '"' && chars.next_if_eq(&'(').is_some() => {
+                            substitute(&mut chars, &mut tokens, &mut word);
+                            continue;
+                        }
                         _ => {}
                     }
                     word.push(inner);
                 }
             }
-            '$' if chars.peek() == Some(&'(') => {
+            '$' if chars.next_if_eq(&'(').is_some() => {
                 begun = true;
-                word.push('$');
-                let mut depth = 0;
-                for inner in chars.by_ref() {
-                    word.push(inner);
-                    match inner {
-                        '(' => depth += 1,
-                        ')' => depth -= 1,
-                        _ => {}
-                    }
-                    if depth == 0 {
-                        break;
-                    }
-                }
+                substitute(&mut chars, &mut tokens, &mut word);
             }
             '#' if !begun => {
                 for inner in chars.by_ref() {
@@ -341,7 +456,7 @@ fn tokens(text: &str) -> Vec<Token> {
                     ('|', true) => Token::Or,
                     ('|', false) => {
                         chars.next_if_eq(&'&');
-                        Token::Next
+                        Token::Pipe
                     }
                     (_, true) => Token::Next,
                     (_, false) => Token::Stop,
@@ -383,8 +498,19 @@ mod tests {
             ("npm ci\nnpm test\n", vec!["npm", "npm"]),
             ("# lint\nruff check . ; pytest -q", vec!["ruff", "pytest"]),
             ("grep -q 'a && b' x && jest", vec!["grep", "jest"]),
-            ("test -n \"$(git status | head -1)\" && make", vec!["make"]),
-            ("make -j$(nproc) && ctest", vec!["make", "ctest"]),
+            (
+                "test -n \"$(git status | head -1)\" && make",
+                vec!["git", "head", "make"],
+            ),
+            ("test -z \"$(gofmt -l \"$DIR\" ')')\"", vec!["gofmt"]),
+            ("make -j$(nproc) && ctest", vec!["nproc", "make", "ctest"]),
+            ("make -j$(nproc 2>/dev/null) X=$((1 + 2))", vec!["make"]),
+            ("echo $(which foo || true) '$(bar)'", vec![]),
+            ("env A=1 foo | cat", vec!["env", "foo", "cat"]),
+            ("env -u A foo", vec!["env"]),
+            ("timeout 5 nice foo", vec!["timeout", "nice", "foo"]),
+            ("timeout 5 ./foo", vec!["timeout"]),
+            ("bash -c \"foo | cat\" && bar", vec!["bash", "foo", "cat", "bar"]),
             ("which foo || true", vec![]),
             ("a && b || c", vec!["a"]),
             ("./run.sh && cargo test", vec!["cargo"]),
@@ -408,6 +534,32 @@ mod tests {
             ("", vec![]),
         ] {
             assert_eq!(programs(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_pipes_that_may_hide_a_failure_are_told() {
+        for (text, expected) in [
+            ("cargo test 2>&1 | tail -5", Some("tail")),
+            ("cd web && npm test | tee out.txt", Some("tee")),
+            ("./run-tests | cat", Some("cat")),
+            ("ruff check . | sort | head -3 && pytest", Some("head")),
+            ("cargo test | grep -q ok", None),
+            ("echo a/b | tee out.txt", None),
+            ("set -o pipefail; cargo test | tee out.txt", None),
+            ("cargo test | tee out.txt\ntrue", None),
+            ("test -z \"$(git status | head -1)\"", None),
+            ("cargo test", None),
+        ] {
+            assert_eq!(hiding_failure(text), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("# cargo test", true),
+            ("  \n # a\n", true),
+            (": # ok", false),
+            ("(a)", false),
+        ] {
+            assert_eq!(runs_nothing(text), expected, "{text}");
         }
     }
 

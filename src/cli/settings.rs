@@ -15,6 +15,7 @@ use crate::base::budget::Budget;
 use crate::base::source::RecipeSource;
 use crate::diag::{self, Diagnostic, SourceFiles};
 use crate::policy::PolicySet;
+use crate::recipe::lower::WALL_MS;
 use crate::recipe::plan::{Expect, ModelSettings};
 use crate::recipe::{self, Overrides, Plan, Recipe, RecipeArguments};
 use crate::workspace::Workspace;
@@ -37,19 +38,23 @@ pub struct Settings {
     pub warnings: Vec<String>,
 }
 
+/// Called with the wall-clock limit of a plan in milliseconds, without that of a flag, once it is known and before inputs
+/// are read.
+pub type OnWall = Box<dyn Fn(u64) + Send + Sync>;
+
 /// The settings from all files of a run, or every problem in them.
 ///
 /// # Errors
 /// [`Refusal::Usage`] for a wrong command line; [`Refusal::Invalid`] with the problems of recipe, input and policies,
 /// or if the recipe expects a change and no policy is named; [`Refusal::Environment`] if a file cannot be read.
-pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusal> {
+pub async fn settle(args: &RunArgs, workspace: &Path, on_wall: OnWall) -> Result<Settings, Refusal> {
     one_stdin(args)?;
     let mut files = SourceFiles::default();
     let mut warnings = Vec::new();
     let mut own_policy = None;
     let (mut plan, read) = match (&args.recipe, &args.prompt) {
         (Some(path), _) => {
-            let given = Typed::of(args)?;
+            let given = Typed::of(args, on_wall)?;
             let read = recipe_plan(path, &given, workspace, &mut files, &mut warnings).await?;
             if let Some(outside) = read.policy_outside(workspace) {
                 return Err(Refusal::of_problems(&[outside], &files));
@@ -61,7 +66,8 @@ pub async fn settle(args: &RunArgs, workspace: &Path) -> Result<Settings, Refusa
         }
         (None, Some(prompt)) => {
             foresee::tools_of_flag(args.tools.as_deref(), None)?;
-            let input = given_input(args)?.map(|input| input.json()).transpose()?;
+            on_wall(WALL_MS);
+            let input = input_flag(args).map(|input| input.read()?.json()).transpose()?;
             let text = inputs::text_or_file(prompt)?;
             if text.trim().is_empty() {
                 return Err(Refusal::Usage(
@@ -267,11 +273,13 @@ impl LoadedRecipe {
     }
 }
 
-/// Parameters and input from the command line.
+/// Parameters and input from the command line. Their files are read when the recipe has been read, whose limit of time
+/// holds meanwhile.
 pub struct Typed {
     params: Vec<String>,
-    params_file: Option<(String, String)>,
-    input: Option<GivenInput>,
+    params_file: Option<ParamsFlag>,
+    input: Option<InputFlag>,
+    on_wall: Option<OnWall>,
     overrides: Overrides,
     sketch: bool,
     /// Whether the command line says that the recipe is trusted.
@@ -281,9 +289,10 @@ pub struct Typed {
 }
 
 impl Typed {
-    fn of(args: &RunArgs) -> Result<Self, Refusal> {
+    fn of(args: &RunArgs, on_wall: OnWall) -> Result<Self, Refusal> {
         let mut typed = Self::from_flags(&args.param, args.params.as_deref(), None)?;
-        typed.input = given_input(args)?;
+        typed.input = input_flag(args);
+        typed.on_wall = Some(on_wall);
         typed.overrides = overrides(args);
         typed.trusted = args.shared.trusts_recipe();
         typed.in_place = !args.isolate;
@@ -293,8 +302,7 @@ impl Typed {
     /// From the flags that `run` and `recipe show` share.
     ///
     /// # Errors
-    /// [`Refusal::Usage`] if `--params` has a parameter and not a file, or the input is not given rightly; otherwise as
-    /// for reading the files.
+    /// [`Refusal::Usage`] if `--params` has a parameter and not a file.
     pub fn from_flags(param: &[String], params: Option<&Path>, input: Option<&str>) -> Result<Self, Refusal> {
         let params_file = match params {
             // As goose spells a single parameter.
@@ -304,13 +312,14 @@ impl Typed {
                     path.display()
                 )));
             }
-            Some(path) => Some(inputs::named_text("--params", path)?),
+            Some(path) => Some(ParamsFlag::File(path.to_owned())),
             None => None,
         };
         Ok(Self {
             params: param.to_vec(),
             params_file,
-            input: input.map(GivenInput::of_flag).transpose()?,
+            input: input.map(|input| InputFlag::Flag(input.to_owned())),
+            on_wall: None,
             overrides: Overrides::default(),
             sketch: false,
             trusted: false,
@@ -327,8 +336,9 @@ impl Typed {
     pub fn recorded(values: String, input: Option<Value>) -> Self {
         Self {
             params: Vec::new(),
-            params_file: Some(("recorded values".to_owned(), values)),
-            input: input.map(GivenInput::Value),
+            params_file: Some(ParamsFlag::Recorded(values)),
+            input: input.map(InputFlag::Value),
+            on_wall: None,
             overrides: Overrides::default(),
             sketch: false,
             trusted: false,
@@ -342,13 +352,50 @@ impl Typed {
     }
 }
 
-/// The value of `--input`, or of the hidden flag for the jobs of a batch.
-fn given_input(args: &RunArgs) -> Result<Option<GivenInput>, Refusal> {
-    match (&args.input, &args.input_value) {
-        (Some(input), _) => GivenInput::of_flag(input).map(Some),
-        (None, Some(file)) => GivenInput::of_value_file(file).map(Some),
-        (None, None) => Ok(None),
+/// Where the values of parameters are.
+enum ParamsFlag {
+    File(PathBuf),
+    /// A JSON object.
+    Recorded(String),
+}
+
+impl ParamsFlag {
+    /// The name for messages and the text.
+    ///
+    /// # Errors
+    /// As for [`inputs::named_text`].
+    fn read(&self) -> Result<(String, String), Refusal> {
+        match self {
+            Self::File(path) => inputs::named_text("--params", path),
+            Self::Recorded(values) => Ok(("recorded values".to_owned(), values.clone())),
+        }
     }
+}
+
+/// Where the input of a run is.
+enum InputFlag {
+    /// The value of `--input`.
+    Flag(String),
+    /// The value of the hidden flag for the jobs of a batch.
+    ValueFile(PathBuf),
+    Value(Value),
+}
+
+impl InputFlag {
+    /// # Errors
+    /// As for [`GivenInput::of_flag`] and [`GivenInput::of_value_file`].
+    fn read(&self) -> Result<GivenInput, Refusal> {
+        match self {
+            Self::Flag(input) => GivenInput::of_flag(input),
+            Self::ValueFile(file) => GivenInput::of_value_file(file),
+            Self::Value(value) => Ok(GivenInput::Value(value.clone())),
+        }
+    }
+}
+
+fn input_flag(args: &RunArgs) -> Option<InputFlag> {
+    let of_job = || args.input_value.clone().map(InputFlag::ValueFile);
+    args.input.clone().map(InputFlag::Flag).or_else(of_job)
 }
 
 fn overrides(args: &RunArgs) -> Overrides {
@@ -416,19 +463,24 @@ pub async fn recipe_plan(
     if !unknown.is_empty() {
         return Err(Refusal::of_problems(&unknown, files));
     }
+    if let Some(on_wall) = &typed.on_wall {
+        on_wall(recipe.budget.wall_ms.unwrap_or(WALL_MS));
+    }
     let params_node = match &typed.params_file {
-        Some((name, text)) => {
-            let file = files.add(name.clone(), text.clone());
+        Some(params) => {
+            let (name, text) = params.read()?;
+            let file = files.add(name, text);
             Some(diag::parse(files, file).map_err(|problems| Refusal::of_problems(&problems, files))?)
         }
         None => None,
     };
+    let given_input = typed.input.as_ref().map(InputFlag::read).transpose()?;
     let trust = origin.trust(typed.trusted, &recipe, workspace).await?;
     let mut named = origin.read_named(&recipe, &trust, workspace).await?;
     let mut wrong = Vec::new();
     let (beside, places) = origin.read_beside(&recipe, &trust, workspace, &mut wrong).await?;
     named.files.extend(places);
-    let input = match &typed.input {
+    let input = match &given_input {
         None => None,
         Some(input) => input.read(&recipe, files, &mut wrong),
     };
@@ -442,7 +494,7 @@ pub async fn recipe_plan(
     };
     let read = |_, name: &str| named.text(name);
     let lowered = recipe::lower(files, &recipe, &given, &read, &mut noted);
-    let unreadable = typed.input.is_some() && input.is_none();
+    let unreadable = given_input.is_some() && input.is_none();
     let plan = match lowered {
         Ok(plan) if !diag::any_error(&wrong) => {
             noted.append(&mut wrong);

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio_util::sync::CancellationToken;
 
 /// SIGXFSZ.
 const FILE_SIZE: i32 = 25;
@@ -141,11 +142,21 @@ fn ignored_signals() -> u64 {
 /// Starts watching the wall-clock limits of the run and of its steps, in the background. `deadline`: of the run. Of several
 /// calls the earliest counts.
 pub fn limit(interrupt: &Arc<Interrupt>, deadline: Instant) {
+    limit_until(interrupt, deadline, CancellationToken::new());
+}
+
+/// Like [`limit`], but gives the limit up once `replaced` is cancelled.
+pub fn limit_until(interrupt: &Arc<Interrupt>, deadline: Instant, replaced: CancellationToken) {
     bounded::begin();
     let interrupt = Arc::clone(interrupt);
     let wait = async move {
-        interrupt.watch_clock(deadline).await;
-        pipe::end_soon();
+        if replaced
+            .run_until_cancelled(interrupt.watch_clock(deadline))
+            .await
+            .is_some()
+        {
+            pipe::end_soon();
+        }
     };
     match runtime() {
         Ok(runtime) => drop(runtime.spawn(wait)),

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const OUTPUT_BYTES: usize = 16 * 1024;
 /// Bytes of the standard output of a step's command that are recorded where a check reads it as an answer.
 const ANSWER_BYTES: usize = 1 << 20;
-/// Upper limit in bytes for a file that a `file` check reads.
+/// Upper limit in bytes for a file in which a `file` check looks for a text.
 const FILE_BYTES: u64 = 8 << 20;
 
 /// Prefix of a command of several lines, so that the first line that fails ends it, as in the scripts of CI systems.
@@ -129,7 +129,7 @@ fn without_program(name: &str, what: String, verdict: Result<String, String>, of
 }
 
 fn fits(answer: &str, schema: &serde_json::Value) -> Result<String, String> {
-    match response::judge(answer, schema) {
+    match response::judge(answer, schema, true) {
         Ok(_) => Ok("the answer matches its schema".to_owned()),
         Err(errors) => Err(errors.join("; ")),
     }
@@ -193,15 +193,83 @@ pub fn with_missing_file(made: CheckResult, put_back: &BTreeMap<String, String>,
     }
 }
 
-/// The program that a command of the author did not find or could not execute. Then the command tested nothing, so its
-/// failure says nothing about the task. A path inside the workspace does not count: the model is responsible for
-/// programs there.
-pub fn program_missing(finished: &Finished, workspace: &Workspace) -> Option<String> {
-    finished.exit.code.filter(|code| matches!(code, 126 | 127))?;
-    let lines = || finished.stdout.text.lines().chain(finished.stderr.text.lines()).rev();
-    let named = lines().find_map(|line| not_executed(line))?;
-    let inside = named.contains('/') && (!named.starts_with('/') || Path::new(named).starts_with(workspace.root()));
-    (!inside).then(|| format!("`{named}`"))
+/// A program that a command of the author did not find or could not execute.
+#[derive(Debug, PartialEq, Eq)]
+pub struct MissingProgram<'a> {
+    pub name: &'a str,
+    /// Whether the author may have foreseen it: `||` follows its name in the text.
+    pub is_foreseen: bool,
+}
+
+/// The program that a command of the author with this text did not find or could not execute. Then the command tested
+/// nothing, so that its end says nothing about the task. A path inside the workspace does not count: the model is
+/// responsible for programs there.
+///
+/// A pipe, a condition or a substitution hides the exit code of a missing program. What a shell says of it counts then if
+/// the text names the program: the same line may come from the tests that the command runs.
+pub fn program_missing<'a>(text: &str, finished: &'a Finished, workspace: &Workspace) -> Option<MissingProgram<'a>> {
+    let mut lines = finished.stdout.text.lines().chain(finished.stderr.text.lines()).rev();
+    if matches!(finished.exit.code, Some(126 | 127)) {
+        let name = lines.find_map(not_executed)?;
+        let inside = name.contains('/') && (!name.starts_with('/') || Path::new(name).starts_with(workspace.root()));
+        let is_foreseen = false;
+        return (!inside).then_some(MissingProgram { name, is_foreseen });
+    }
+    let found = lines.filter_map(not_found).filter_map(|name| {
+        let after = after_word(text, name)?;
+        let is_foreseen = after.contains("||");
+        Some(MissingProgram { name, is_foreseen })
+    });
+    // One that nobody has foreseen counts more.
+    found.min_by_key(|program| program.is_foreseen)
+}
+
+/// What follows the first occurrence of a word in a text.
+fn after_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    let is_part = |c: char| c.is_alphanumeric() || "_.+-/".contains(c);
+    text.match_indices(word).find_map(|(at, _)| {
+        let (before, after) = (text.get(..at)?, text.get(at + word.len()..)?);
+        (!before.ends_with(is_part) && !after.starts_with(is_part)).then_some(after)
+    })
+}
+
+/// The bare name of the program in a line in which a shell, or a program that starts another one, reports that it did
+/// not find it.
+fn not_found(line: &str) -> Option<&str> {
+    let by_shell = || {
+        let ends = [": command not found", ": not found"];
+        let before = ends.iter().find_map(|end| line.strip_suffix(end))?;
+        // With another part, it is a builtin that looked for the program, as `type` does.
+        let [shell, place, name] = before.split(": ").collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        let place = place.strip_prefix("line ").unwrap_or(place);
+        let is_place = !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());
+        (SHELLS.contains(&shell) && is_place).then_some(name)
+    };
+    let by_starter = || {
+        let before = line.strip_suffix(": No such file or directory")?;
+        STARTERS.iter().find_map(|starter| before.strip_prefix(starter))
+    };
+    let name = by_shell().or_else(by_starter)?.trim_matches(is_quote);
+    (!name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '/')).then_some(name)
+}
+
+/// How shells call themselves in their messages.
+const SHELLS: [&str; 5] = ["bash", "sh", "dash", "/bin/sh", "/bin/bash"];
+/// How the message begins of a program that starts another one and does not find it.
+const STARTERS: [&str; 7] = [
+    "env: ",
+    "/usr/bin/env: ",
+    "xargs: ",
+    "nice: ",
+    "timeout: failed to run command ",
+    "nohup: failed to run command ",
+    "stdbuf: failed to run command ",
+];
+
+fn is_quote(c: char) -> bool {
+    matches!(c, '\'' | '‘' | '’' | '"')
 }
 
 /// The program in a line in which a shell reports that it could not execute it.
@@ -216,11 +284,14 @@ fn not_executed(line: &str) -> Option<&str> {
         let (before, _) = line.split_once(": cannot execute")?;
         Some(before)
     })?;
-    let shells = ["bash", "sh", "dash", "/bin/sh", "/bin/bash", "env", "/usr/bin/env"];
+    if let Some(name) = not_found(line) {
+        return Some(name);
+    }
     let mut parts = before.split(": ");
-    let shell = parts.next().filter(|shell| shells.contains(shell))?;
-    let name = parts.last()?;
-    let name = name.trim_matches(|c| matches!(c, '\'' | '‘' | '’' | '"'));
+    let shell = parts
+        .next()
+        .filter(|shell| SHELLS.contains(shell) || matches!(*shell, "env" | "/usr/bin/env"))?;
+    let name = parts.last()?.trim_matches(is_quote);
     // A shell that is given a script which does not exist says the same as `env` of a program.
     let is_script = !name.contains('/') && line.ends_with(": No such file or directory") && !shell.ends_with("env");
     (!name.is_empty() && !name.contains(char::is_whitespace) && !is_script).then_some(name)
@@ -316,12 +387,15 @@ fn changed(bounds: &ChangeLimits, patch: Option<&PatchTaken>) -> Result<String, 
 
 fn file(path: &str, contains: Option<&str>, workspace: &Workspace) -> Result<String, String> {
     let place = workspace.locate(path);
+    let Some(text) = contains else {
+        let file = workspace.open_file(&place).map_err(|error| error.to_string())?;
+        let size = file.metadata().map_err(|error| error.to_string())?.len();
+        return Ok(counted(size, "byte"));
+    };
     let bytes = workspace.read(&place, FILE_BYTES).map_err(|error| error.to_string())?;
-    match contains {
-        Some(text) if !String::from_utf8_lossy(&bytes).contains(text) => {
-            Err(format!("{path} does not contain {text:?}"))
-        }
-        _ => Ok(counted(bytes.len(), "byte")),
+    match String::from_utf8_lossy(&bytes).contains(text) {
+        true => Ok(counted(bytes.len(), "byte")),
+        false => Err(format!("{path} does not contain {text:?}")),
     }
 }
 
@@ -509,17 +583,22 @@ mod tests {
             let mut finished = Finished::default();
             finished.exit.code = Some(code);
             finished.stdout.text = format!("before\n{line}\n");
-            program_missing(&finished, &workspace)
+            program_missing("run it", &finished, &workspace).map(|program| program.name.to_owned())
         };
         let own = workspace.root().join("tool").display().to_string();
         for (code, line, expected) in [
-            (127, "bash: line 1: cargo: command not found", Some("`cargo`")),
-            (127, "sh: 1: jest: not found", Some("`jest`")),
-            (127, "env: ‘python3’: No such file or directory", Some("`python3`")),
+            (127, "bash: line 1: cargo: command not found", Some("cargo")),
+            (127, "sh: 1: jest: not found", Some("jest")),
+            (127, "env: ‘python3’: No such file or directory", Some("python3")),
+            (
+                127,
+                "timeout: failed to run command ‘jest’: No such file or directory",
+                Some("jest"),
+            ),
             (
                 126,
                 "bash: line 3: /root/bin/tool: Permission denied",
-                Some("`/root/bin/tool`"),
+                Some("/root/bin/tool"),
             ),
             (127, "anything else", None),
             (127, "bash: test.sh: No such file or directory", None),
@@ -534,6 +613,52 @@ mod tests {
             (1, "bash: line 1: cargo: command not found", None),
         ] {
             assert_eq!(missing(code, line).as_deref(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_the_text_names_is_missing_whatever_hides_its_exit_code() {
+        let dir = tempfile::tempdir().unwrap();
+        let workspace = Workspace::open(dir.path()).unwrap();
+        let missing = |text: &str, line: &str| {
+            let mut finished = Finished::default();
+            finished.exit.code = Some(0);
+            finished.stdout.text = format!("before\n{line}\nafter\n");
+            program_missing(text, &finished, &workspace).map(|program| (program.name.to_owned(), program.is_foreseen))
+        };
+        let by_bash = "bash: line 1: lint: command not found";
+        for (text, line, is_foreseen) in [
+            ("lint src | tee out.txt", by_bash, false),
+            ("test -z \"$(lint -l .)\"", by_bash, false),
+            ("if lint; then exit 1; fi", by_bash, false),
+            ("P=lint; $P | cat", by_bash, false),
+            ("bash -c 'lint | cat'", by_bash, false),
+            ("sh -c 'lint | cat'", "sh: 1: lint: not found", false),
+            ("env lint | cat", "env: ‘lint’: No such file or directory", false),
+            (
+                "ls | xargs -n1 lint | cat",
+                "xargs: lint: No such file or directory",
+                false,
+            ),
+            (
+                "timeout 5 lint | cat",
+                "timeout: failed to run command ‘lint’: No such file or directory",
+                false,
+            ),
+            ("lint || true", by_bash, true),
+            ("make || lint | cat", by_bash, false),
+        ] {
+            let expected = Some(("lint".to_owned(), is_foreseen));
+            assert_eq!(missing(text, line), expected, "{text}");
+        }
+        for (text, line) in [
+            ("make test", by_bash),
+            ("make lint-all && ./lint", by_bash),
+            ("type lint | cat", "bash: line 1: type: lint: not found"),
+            ("./lint.sh; lint", "./lint.sh: line 1: lint: command not found"),
+            ("cat < lint | wc", "bash: line 1: lint: No such file or directory"),
+        ] {
+            assert_eq!(missing(text, line), None, "{text}");
         }
     }
 

@@ -18,6 +18,7 @@ use crate::base::grant::{codes, described};
 use crate::base::ids::CallId;
 use crate::base::message::{self, Message, Part, Role};
 use crate::base::outcome::{CheckResult, RunOutcome, Verdict};
+use crate::base::quote::counted;
 use crate::journal::JournalError;
 use crate::policy::Author;
 use crate::process;
@@ -106,7 +107,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
     if let Some(outcome) = interrupted {
         return Err(RunError::Ended(outcome));
     }
-    stop_if_missing(deps, &format!("step {}", step.id), &finished)?;
+    stop_if_missing(deps, ledger, (&format!("step {}", step.id), &command), &finished)?;
     let goes_on = *allow_failure || finished.exit.code == Some(0);
     let printed = match step.checks_answer() && goes_on {
         true => finished.stdout.text.clone(),
@@ -130,22 +131,39 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
     Ok(ledger.sync_behind()?)
 }
 
-/// If the program of a command is missing, its failure says nothing about the task: the run ends and names what to
-/// install or allow. The result must not be recorded, so that a resume runs the command again.
-fn stop_if_missing(deps: &Deps, what: &str, finished: &process::Finished) -> Result<(), RunError> {
+/// Code of the warning, made once per run, and reason of the outcome for a program that a command did not find.
+const PROGRAM_MISSING: &str = "program_missing";
+
+/// If a program of a command is missing, its end says nothing about the task: the run ends and names what to install or
+/// allow. The result must not be recorded, so that a resume runs the command again. Where the author may have foreseen
+/// it, there is only a warning.
+fn stop_if_missing(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    (what, text): (&str, &str),
+    finished: &process::Finished,
+) -> Result<(), RunError> {
     if !finished.undone.is_empty() {
         return Ok(());
     }
-    let Some(program) = checks::program_missing(finished, &deps.workspace) else {
+    let Some(program) = checks::program_missing(text, finished, &deps.workspace) else {
         return Ok(());
     };
+    let name = program.name;
+    if program.is_foreseen {
+        if !ledger.state.warned.contains(PROGRAM_MISSING) {
+            let message = format!("{what} did not find `{name}`; its result is that of what follows `||`");
+            ledger.warn(PROGRAM_MISSING, message)?;
+        }
+        return Ok(());
+    }
     let message = format!(
-        "{what} could not run: {program} is not available to commands, or cannot be executed; install it on this machine, name its \
+        "{what} could not run: `{name}` is not available to commands, or cannot be executed; install it on this machine, name its \
          toolchain under `sandbox.toolchains` in the policy, or for an isolated run its directory under `isolate.keep` in the recipe"
     );
     Err(RunError::Ended(RunOutcome::new(
         Verdict::Environment,
-        "program_missing",
+        PROGRAM_MISSING,
         message,
     )))
 }
@@ -261,16 +279,19 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preco
 /// measured again: one was running, or one has ended that is recorded only now.
 async fn end_writers(deps: &Deps, ledger: &mut Ledger) -> Result<bool, RunError> {
     let ended = deps.scope.jobs.kill_writing().await;
-    let has_checks = step(deps, ledger.state.step).is_ok_and(|step| !step.checks.is_empty());
-    if !ended.is_empty() && has_checks {
+    if !ended.is_empty() {
+        let has_checks = step(deps, ledger.state.step).is_ok_and(|step| !step.checks.is_empty());
+        let when = if has_checks {
+            "before the checks"
+        } else {
+            "at the end of the run"
+        };
         let names: Vec<String> = ended.iter().map(|number| format!("job{number}")).collect();
-        ledger.warn(
-            "jobs",
-            format!(
-                "background commands that may write were ended before the checks: {}",
-                names.join(", ")
-            ),
-        )?;
+        let message = format!(
+            "background commands that may write were ended {when}: {}",
+            names.join(", ")
+        );
+        ledger.warn("jobs", message)?;
     }
     let wrote = exec::record_ended_jobs(deps, ledger)?;
     Ok(wrote || !ended.is_empty())
@@ -329,7 +350,7 @@ pub async fn check(
             (put_back, put_back_patch) = (Some(changed.paths), changed.patch);
             exec::record_undone(ledger, &ChangedBy::Check(&step.id), &finished.undone)?;
             stop_if_interrupted(deps)?;
-            stop_if_missing(deps, &format!("check {}", check.name), &finished)?;
+            stop_if_missing(deps, ledger, (&format!("check {}", check.name), &text), &finished)?;
             let made = CheckResult {
                 of_answer,
                 ..checks::of_command(&check.name, &text, &finished)
@@ -365,7 +386,9 @@ pub async fn check(
 /// [`RunError::Journal`] only: an answer that does not match is recorded.
 pub fn judge(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
     let schema = deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Bool(true));
-    let judged = response::judge(&ledger.state.answer, schema);
+    // A model that answers in a sentence even after it was told not to has no other answer.
+    let takes_sentence = ledger.state.progress.repairs > 0 || deps.plan.response_retries == 0;
+    let judged = response::judge(&ledger.state.answer, schema, takes_sentence);
     Ok(ledger.record(EventKind::ResponseJudged {
         ok: judged.is_ok(),
         errors: judged.as_ref().err().cloned().unwrap_or_default(),
@@ -458,6 +481,12 @@ pub async fn finish(
             step.id
         );
         ledger.warn("no_output", message)?;
+    }
+    let edits = ledger.state.edits;
+    if outcome.verdict == Verdict::NoChange && edits.done == 0 && edits.failed > 0 {
+        let calls = counted(edits.failed, "call");
+        let message = format!("no edit succeeded: {calls} of tools that edit files failed, and nothing was changed");
+        ledger.warn("edits_failed", message)?;
     }
     changes::warn_left_out_of_patch(deps, ledger, &mut outcome).await?;
     if let Some(warning) = (deps.last_warning)() {

@@ -2,9 +2,9 @@
 
 use super::compact::{self, Compaction};
 use super::prompt;
+use super::response;
 use super::state::{Phase, RunState};
 use super::verdict::{denied_end, failed_step, outcome, refused_end};
-use crate::base::answer::json_of;
 use crate::base::budget::{LimitHit, Spent};
 use crate::base::call::CallState;
 use crate::base::event::PromptReason;
@@ -247,7 +247,11 @@ fn stuck(state: &RunState, plan: &Plan, step: &PlanStep) -> Option<Next> {
         return Some(Next::Prompt(PromptReason::Nudge));
     }
     if state.echoes >= ECHOES_ENDED {
-        return end(format!("{} replies in a row only repeated the same text", state.echoes));
+        let how = match state.answer.trim() {
+            "" => "were empty",
+            _ => "only repeated the same text",
+        };
+        return end(format!("{} replies in a row {how}", state.echoes));
     }
     if !must_change(state, plan, step) || state.progress.idle < IDLE_NOTED {
         return None;
@@ -510,11 +514,9 @@ pub fn answer(state: &RunState, plan: &Plan) -> String {
     if let Some((_, output)) = &state.progress.ran {
         return output.clone();
     }
-    let wants_json = plan.response.is_some() && is_last_prompt(state, plan);
-    match json_of(&state.answer) {
-        Ok(value) if wants_json => value.to_string(),
-        _ => state.answer.clone(),
-    }
+    let schema = plan.response.as_ref().filter(|_| is_last_prompt(state, plan));
+    let judged = schema.and_then(|schema| response::judge(&state.answer, schema, true).ok());
+    judged.map_or_else(|| state.answer.clone(), |value| value.to_string())
 }
 
 fn is_last_prompt(state: &RunState, plan: &Plan) -> bool {
@@ -531,7 +533,39 @@ fn is_question(answer: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::event::EventKind;
+    use crate::base::message::{Reply, Usage};
     use crate::engine::crash_tests::any_plan;
+
+    #[test]
+    fn a_service_that_only_pauses_ends_the_run() {
+        let plan = any_plan(1, 0);
+        let mut state = RunState::default();
+        state.phase = Phase::Asking;
+        let pause = EventKind::Replied {
+            turn: 1,
+            reply: Reply {
+                parts: Vec::new(),
+                stop: StopReason::Paused,
+                usage: Usage::default(),
+                model: String::new(),
+            },
+            asked: String::new(),
+            took_ms: 0,
+            cost_micros: None,
+            secrets: Vec::new(),
+        };
+        for _ in 1..ECHOES_ENDED {
+            state.apply(&pause);
+            assert_eq!(next(&state, &plan), Next::Ask);
+        }
+        state.apply(&pause);
+        let Next::Finish(outcome) = next(&state, &plan) else {
+            panic!("{:?}", next(&state, &plan));
+        };
+        assert_eq!(outcome.reason, "stuck");
+        assert_eq!(outcome.message, "3 replies in a row were empty");
+    }
 
     /// The model is asked again; what it started in the background still runs then.
     #[test]

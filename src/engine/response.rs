@@ -1,6 +1,6 @@
 //! Validates the final answer against its JSON Schema, and builds the message to the model if it does not match. Pure.
 
-use crate::base::answer::{changed_integer, document_of};
+use crate::base::answer::{Document, changed_integer, documents_of};
 use crate::base::secret::shortened;
 use serde_json::Value;
 
@@ -12,12 +12,36 @@ const NUMBER: usize = 80;
 
 /// Extracts the JSON of an answer that matches `schema`.
 ///
-/// The answer may be bare JSON, JSON in one fenced code block, or JSON with text before or after it.
+/// The answer may be bare JSON, or JSON with text around it, as [`documents_of`] finds it. Of several documents one may
+/// match. `takes_sentence`: whether JSON inside a sentence is an answer.
 ///
 /// # Errors
-/// The schema errors, or one error if the answer contains no JSON.
-pub fn judge(answer: &str, schema: &Value) -> Result<Value, Vec<String>> {
-    let (value, text) = document_of(answer).map_err(|error| vec![format!("the answer is not JSON: {error}")])?;
+/// The schema errors, or one error if the answer contains no JSON, several documents that match, or JSON in a sentence.
+pub fn judge(answer: &str, schema: &Value, takes_sentence: bool) -> Result<Value, Vec<String>> {
+    let documents = documents_of(answer).map_err(|error| vec![format!("the answer is not JSON: {error}")])?;
+    if !takes_sentence && documents.iter().any(|document| document.is_in_sentence) {
+        return Err(vec![
+            "the JSON is inside a sentence, which may say something else".to_owned(),
+        ]);
+    }
+    let mut found: Option<Value> = None;
+    let mut errors = Vec::new();
+    for document in documents {
+        match fits(document, schema) {
+            Err(wrong) => errors = wrong,
+            Ok(value) if found.as_ref().is_some_and(|other| *other != value) => {
+                return Err(vec![
+                    "the answer contains several different JSON documents that match the schema".to_owned(),
+                ]);
+            }
+            Ok(value) => found = Some(value),
+        }
+    }
+    found.ok_or(errors)
+}
+
+fn fits(document: Document<'_>, schema: &Value) -> Result<Value, Vec<String>> {
+    let Document { value, text, .. } = document;
     if let Some(number) = changed_integer(text) {
         return Err(vec![format!(
             "the integer {} has more than 64 bits and cannot be kept as it is: write it as a string if the schema allows, \
@@ -68,10 +92,27 @@ mod tests {
             "{\"summary\": \"x\"}",
             "```json\n{\"summary\": \"x\"}\n```",
             "Here it is:\n```\n{\"summary\": \"x\"}\n```\nDone.",
-            "Result: {\"summary\": \"x\"}.",
+            "Here it is:\n\n{\n\"summary\": \"x\"\n}\n\nDone.",
+            "The log says:\n```\n{\"level\": 3}\n```\nSo:\n```json\n{\"summary\": \"x\"}\n```",
+            "```\n{\"summary\": \"x\"}\n```\nOnce more:\n```\n{\"summary\": \"x\"}\n```",
         ] {
-            assert_eq!(judge(answer, &schema), Ok(json!({"summary": "x"})), "{answer}");
+            assert_eq!(judge(answer, &schema, false), Ok(json!({"summary": "x"})), "{answer}");
         }
+    }
+
+    #[test]
+    fn it_must_be_clear_which_json_is_the_answer() {
+        let schema =
+            json!({"type": "object", "required": ["kind"], "properties": {"kind": {"enum": ["bug", "question"]}}});
+        let two =
+            "They write:\n```json\n{\"kind\": \"question\"}\n```\nThat is wrong:\n```json\n{\"kind\": \"bug\"}\n```";
+        for takes_sentence in [false, true] {
+            let errors = judge(two, &schema, takes_sentence).unwrap_err();
+            assert!(errors[0].contains("several different JSON documents"), "{errors:?}");
+        }
+        let asks = "I cannot tell. Should I answer {\"kind\": \"bug\"}, or do you give me the log first?";
+        assert!(judge(asks, &schema, false).unwrap_err()[0].contains("inside a sentence"));
+        assert_eq!(judge(asks, &schema, true), Ok(json!({"kind": "bug"})));
     }
 
     #[test]
@@ -82,7 +123,7 @@ mod tests {
             format!("{{\"n\": {large}}}"),
             format!("Here: {{\"n\": [1, -{large}]}}."),
         ] {
-            let errors = judge(&answer, &schema).unwrap_err();
+            let errors = judge(&answer, &schema, true).unwrap_err();
             assert!(errors[0].contains(large) && errors[0].contains("64 bits"), "{errors:?}");
         }
         for exact in [
@@ -91,16 +132,16 @@ mod tests {
             "1e30",
             "\"\\\"123456789012345678901234567890\"",
         ] {
-            assert!(judge(&format!("{{\"n\": {exact}}}"), &schema).is_ok(), "{exact}");
+            assert!(judge(&format!("{{\"n\": {exact}}}"), &schema, true).is_ok(), "{exact}");
         }
     }
 
     #[test]
     fn errors_name_the_place() {
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n", "m"]});
-        let errors = judge("{\"n\": \"one\"}", &schema).unwrap_err();
+        let errors = judge("{\"n\": \"one\"}", &schema, true).unwrap_err();
         assert_eq!(errors.len(), 2);
         assert!(errors.iter().any(|error| error.starts_with("/n: ")), "{errors:?}");
-        assert!(judge("sorry", &schema).unwrap_err()[0].starts_with("the answer is not JSON"));
+        assert!(judge("sorry", &schema, true).unwrap_err()[0].starts_with("the answer is not JSON"));
     }
 }

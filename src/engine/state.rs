@@ -96,6 +96,13 @@ pub struct ApprovedFailure {
     pub how: String,
 }
 
+/// How the calls of tools that edit files ended; denied ones are not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EditCalls {
+    pub done: u64,
+    pub failed: u64,
+}
+
 /// The progress of the current step. A new step begins with a new value.
 #[derive(Clone, Debug, Default)]
 pub struct StepProgress {
@@ -173,6 +180,8 @@ pub struct RunState {
     pub uses: BTreeMap<String, u64>,
     pub baseline: Option<String>,
     pub patch: Option<PatchTaken>,
+    /// How the calls of tools that edit files ended.
+    pub edits: EditCalls,
     /// Files that edit tools changed, relative to the workspace.
     pub edited: BTreeSet<String>,
     /// Whether something that may have changed the tree ran since the last measurement.
@@ -428,7 +437,13 @@ impl RunState {
         };
         self.answer = reply.text();
         self.progress.replies.replied(reply, &self.tools);
-        self.echoes = if echoes(&self.answer) { self.echoes + 1 } else { 0 };
+        // A service that pauses again and again without saying anything makes no progress either.
+        let is_blank = |part: &Part| matches!(part, Part::Text { text, .. } if text.trim().is_empty());
+        let is_empty_pause = reply.stop == StopReason::Paused && reply.parts.iter().all(is_blank);
+        self.echoes = match is_empty_pause || echoes(&self.answer) {
+            true => self.echoes + 1,
+            false => 0,
+        };
         self.stop = Some(reply.stop.clone());
         self.progress.judged = None;
         self.calls = reply

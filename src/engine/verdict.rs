@@ -5,7 +5,7 @@ use crate::base::grant::{NOT_RESTORED, Undone, described};
 use crate::base::outcome::{RunOutcome, StepResult, StepStatus, Verdict};
 use crate::base::quote;
 use crate::recipe::Plan;
-use crate::recipe::plan::{Expect, OnDeny, PlanStep, StepWork};
+use crate::recipe::plan::{CheckWhat, Expect, OnDeny, PlanStep, StepWork};
 
 /// The outcome if a denial ends the run at once: a secret would have left the run, a change could not be undone, or
 /// `on_deny: stop`.
@@ -153,14 +153,15 @@ pub fn outcome(state: &RunState, plan: &Plan) -> RunOutcome {
         let failed = RunOutcome::new(Verdict::Failed, result.reason.clone(), what.clone());
         return refused(&what).unwrap_or(failed);
     }
-    // An answer is only a claim of the model: a check of it does not show that a denied action was not needed. Neither
-    // does a check of a step that was skipped, or of a step before that of the call.
+    // An answer is only a claim of the model: a check of it does not show that a denied action was not needed. Limits on
+    // the change hold for a run that changed nothing, too. Neither does a check of a step that was skipped show it, or of
+    // a step before that of the call.
     let is_checked = |denial: &DeniedCall| {
         let later = plan.steps.iter().skip(denial.step);
         let mut checks = later
             .filter(|step| !was_skipped(state, step))
             .flat_map(|step| &step.checks);
-        checks.any(|check| !check.what.is_of_answer())
+        checks.any(|check| !check.what.is_of_answer() && !matches!(check.what, CheckWhat::Changed(_)))
     };
     if let Some(denial) = denials().find(|denial| !is_checked(denial)) {
         let what = match denial.step {

@@ -136,7 +136,10 @@ impl Client {
     ) -> Result<ResponseHead, HttpError> {
         let url = reqwest::Url::parse(url).map_err(|error| HttpError::Unusable(format!("bad address: {error}")))?;
         let headers = header_map(headers)?;
-        let client = self.built(&url).await?;
+        // Whatever the certificates are read from may never end.
+        let client = bounded(self.built(&url), until.deadline, until.cancel)
+            .await
+            .map_err(HttpError::Ended)??;
         let started = Instant::now();
         let mut request = client.request(method, url).headers(headers);
         if let Some(body) = body {

@@ -105,12 +105,14 @@ pub fn asked_by_headers<'a>(header: impl Fn(&str) -> Option<&'a str>, now: Syste
             .ok()
             .filter(|number| number.is_finite() && *number >= 0.0)
     };
+    // A number that no duration can hold asks for a wait that is too long, like any other above the limit.
+    let seconds = |number: f64| Duration::try_from_secs_f64(number).unwrap_or(Duration::MAX);
     if let Some(ms) = header("retry-after-ms").and_then(number) {
-        return Duration::try_from_secs_f64(ms / 1_000.0).ok();
+        return Some(seconds(ms / 1_000.0));
     }
     let after = header("retry-after")?;
-    if let Some(seconds) = number(after) {
-        return Duration::try_from_secs_f64(seconds).ok();
+    if let Some(number) = number(after) {
+        return Some(seconds(number));
     }
     let date = httpdate::parse_http_date(after.trim()).ok()?;
     // The date is relative to the service's own clock, so its `date` header is used when present.
@@ -224,6 +226,10 @@ mod tests {
             ]),
             Some(SECOND * 7)
         );
+        for endless in [("retry-after", "99999999999999999999"), ("retry-after-ms", "1e300")] {
+            let pairs: &'static [(&str, &str)] = Vec::leak(vec![endless]);
+            assert_eq!(ask(pairs), Some(Duration::MAX), "{endless:?}");
+        }
         assert_eq!(ask(&[("retry-after", "soon")]), None);
         assert_eq!(ask(&[("retry-after", "-1")]), None);
         assert_eq!(ask(&[]), None);

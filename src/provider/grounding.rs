@@ -74,7 +74,7 @@ pub async fn search(
     loop {
         let fault = match once(service, client, query, until).await {
             Ok(found) => return Ok(found),
-            Err(Failed::Ended(end)) => return Err(ended(end)),
+            Err(Failed::Ended(end, _)) => return Err(ended(end)),
             Err(Failed::Barred(fault)) => return Err(fault.into()),
             Err(Failed::Fault(fault)) => fault,
         };

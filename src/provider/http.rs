@@ -56,7 +56,7 @@ impl Service {
         };
         match gate.pass(&self.base, &self.id(), until.deadline, until.cancel).await {
             Ok(()) => Ok(()),
-            Err(Barred::Ended(end)) => Err(Failed::Ended(end)),
+            Err(Barred::Ended(end)) => Err(Failed::Ended(end, None)),
             Err(Barred::Closed(reason)) => Err(Failed::Barred(Fault::fatal(
                 ProviderClass::Quota,
                 format!("not sent, because the service refused another job of the batch: {reason}"),
@@ -79,7 +79,8 @@ pub struct Http {
 
 /// Why an attempt gave no reply.
 pub(super) enum Failed {
-    Ended(WaitEnd),
+    /// The wait was cut short, with the reply as far as it came.
+    Ended(WaitEnd, Option<Box<Discarded>>),
     /// Not sent, because the request gate of a batch is closed.
     Barred(Fault),
     Fault(Fault),
@@ -90,7 +91,8 @@ impl Failed {
     fn discarding(self, discarded: Option<Box<Discarded>>) -> Self {
         match self {
             Failed::Fault(fault) => Failed::Fault(Fault { discarded, ..fault }),
-            other => other,
+            Failed::Ended(end, _) => Failed::Ended(end, discarded),
+            barred @ Failed::Barred(_) => barred,
         }
     }
 }
@@ -105,7 +107,7 @@ impl From<HttpError> for Failed {
     fn from(trouble: HttpError) -> Self {
         let mut message = trouble.to_string();
         let (class, again) = match trouble {
-            HttpError::Ended(end) => return Failed::Ended(end),
+            HttpError::Ended(end) => return Failed::Ended(end, None),
             HttpError::Late(_) => {
                 message.push_str(
                     "; a model that reads a long prompt on slow hardware needs more: set --first-byte-timeout, or \
@@ -173,7 +175,12 @@ impl Http {
         loop {
             let fault = match self.once(request, &cx).await {
                 Ok(reply) => return Ok(reply),
-                Err(Failed::Ended(end)) => return Err(ended(end)),
+                Err(Failed::Ended(end, discarded)) => {
+                    return Err(ProviderError {
+                        discarded,
+                        ..ended(end)
+                    });
+                }
                 // The gate has the reason already; closing it with this one would hide that.
                 Err(Failed::Barred(fault)) => return Err(self.to_error(fault, "")),
                 Err(Failed::Fault(fault)) => fault,

@@ -5,6 +5,7 @@ use super::import;
 use super::input;
 use super::model::{CheckKind, Recipe, SchemaSpec, StepSource};
 use super::plan::{Expect, InputFormat};
+use super::schema_keywords;
 use crate::base::secret::shortened;
 use crate::diag::reader::Problems;
 use crate::diag::{self, Diagnostic, SourceFiles, Span, Spanned};
@@ -119,6 +120,11 @@ fn schema(spec: &SchemaSpec, read: ReadDocument<'_>, problems: &mut Problems) ->
             problem.help("write a JSON Schema such as `{ type: object, required: [summary] }`; `$ref` only within it"),
         );
         return None;
+    }
+    for (keyword, meant) in schema_keywords::misspelt(&value) {
+        let message = format!("`{keyword}` is no keyword of JSON Schema, so that it checks nothing");
+        let problem = Diagnostic::warning("schema-keyword", span, message);
+        problems.push(problem.help(format!("did you mean `{meant}`?")));
     }
     Some(value)
 }

@@ -16,6 +16,7 @@ mod names;
 pub mod params;
 pub mod parse;
 pub mod plan;
+mod schema_keywords;
 mod shell;
 pub mod show;
 pub mod template;

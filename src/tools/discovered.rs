@@ -295,6 +295,10 @@ async fn call(
     let failed = |message: String| ToolError::model("discovered_tool_execution_error", message);
     let finished = process::run(spawn, &confinement).await.map_err(|error| match error {
         process::SpawnError::Sandbox(why) => ToolError::Fatal(format!("sandbox: {why}")),
+        // The command is the recipe's: nothing that the model does can help.
+        error @ process::SpawnError::NotFound { .. } => ToolError::Fatal(format!(
+            "the call command of the discovered tools: {error}; install it on this machine"
+        )),
         error => failed(format!("{name} was not run: {error}")),
     })?;
     if context.cancel.is_cancelled() {

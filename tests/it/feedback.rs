@@ -16,6 +16,48 @@ steps:
     retry: { max: 1 }
 ";
 
+const KIND: &str = "\
+version: 1
+name: k
+steps: [{ id: one, prompt: which kind }]
+response: { schema: { type: object, required: [kind], properties: { kind: { enum: [bug, question] } } } }
+";
+
+#[test]
+fn json_that_may_not_be_the_answer_is_asked_for_again() {
+    let two = "They write:\n```json\n{\"kind\": \"question\"}\n```\nThat is wrong:\n```json\n{\"kind\": \"bug\"}\n```";
+    let asks = "I cannot tell. Should I answer {\"kind\": \"question\"}, or do you give me the log first?";
+    for (first, told) in [(two, "several different JSON documents"), (asks, "inside a sentence")] {
+        let world = World::repo(&[]);
+        let last = json!({"text": "{\"kind\": \"bug\"}", "expect": told});
+        let replies = script(&[says(first), last]);
+        world.recipe(KIND, &replies, &open_policy(&[]), &[]).exits(0);
+        assert_eq!(world.result()["output"]["kind"], "bug", "{first}");
+    }
+    for first in [
+        "Here it is:\n\n{\"kind\": \"bug\"}\n\nDone.",
+        "```json\n{\"kind\": \"bug\"}\n```\nIs that enough?",
+    ] {
+        let world = World::repo(&[]);
+        world
+            .recipe(KIND, &script(&[says(first)]), &open_policy(&[]), &[])
+            .exits(0);
+    }
+}
+
+#[test]
+fn a_run_whose_edits_all_failed_says_so() {
+    let failing = calls("write_file", json!({"content": "x"}));
+    for (more, warned) in [(vec![], true), (vec![writes("b.txt", "b\n")], false)] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let replies = [vec![failing.clone(), failing.clone()], more, vec![says("done")]].concat();
+        world.run(&script(&replies), &open_policy(&[]), &["-p", "x"]).exits(0);
+        let warnings = world.result()["warnings"].to_string();
+        assert_eq!(warnings.contains("edits_failed"), warned, "{warnings}");
+        assert_eq!(warnings.contains("2 calls of tools"), warned, "{warnings}");
+    }
+}
+
 fn red(world: &World, more: &[Value], code: i32) {
     let mut replies = vec![writes("a.txt", "one and a half\n"), says("done")];
     replies.extend(more.iter().cloned());

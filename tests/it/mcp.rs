@@ -282,6 +282,27 @@ fn a_server_that_dies_is_started_again_once() {
     assert_eq!(warnings(&world).matches("\"mcp_server_lost\"").count(), 1);
 }
 
+/// No later call starts it again.
+#[test]
+fn a_server_that_dies_in_its_last_call_is_lost() {
+    let Some(server) = small("") else { return };
+    let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+    run(&world, &server, &["s__echo", "s__die"]).exits(0);
+    let server = &world.result()["mcp_servers"][0];
+    assert_eq!(server["status"], "lost", "{server}");
+}
+
+#[test]
+fn an_answer_that_is_too_long_ends_its_call_at_once() {
+    let Some(server) = small("flood") else { return };
+    let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+    run(&world, &server, &["s__flood", "s__echo"]).exits(0);
+    let told = results(&world);
+    assert!(told.contains("it sent a message of more than 32 MiB"), "{told}");
+    assert!(!told.contains("no answer within"), "{told}");
+    assert_eq!(world.read("starts.txt"), "start\nstart\n");
+}
+
 /// A form without fields is a question for consent, which no rule has given.
 #[test]
 fn a_question_of_a_server_is_declined_and_told() {
@@ -635,6 +656,20 @@ fn discovered_tools_are_listed_and_called() {
     let failed = text(&call("add", r#"{"a":"bad"}"#, &policy).exits(1));
     assert_eq!(failed, "add failed\nStdout: out\nStderr: err\nexit code 4");
     call("add", "{}", "builtin:edit").exits(4);
+}
+
+/// Where commands run in a sandbox it is told before the first request, elsewhere by the first call.
+#[test]
+fn a_discovered_tool_without_its_program_ends_the_run() {
+    for (level, turns) in [("landlock", 0), ("none", 1)] {
+        let world = World::repo(&[("tools.json", "[{\"name\":\"add\"}]")]);
+        let recipe = discovering(&world, "cat tools.json", "no-such-program call");
+        let replies = json!({ "replies": [{ "calls": [{ "tool": "add", "args": {} }] }, { "text": "done" }] });
+        let policy = format!("version: 1\nrules:\n  - allow: \"origin:discovered\"\nsandbox: {{ level: {level} }}\n");
+        let done = world.run(&replies.to_string(), &policy, &[&recipe]).exits(8);
+        assert!(done.stderr.contains("`no-such-program`"), "{level}: {}", done.stderr);
+        assert_eq!(world.result()["usage"]["turns"], turns, "{level}");
+    }
 }
 
 #[test]

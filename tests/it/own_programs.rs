@@ -308,6 +308,21 @@ fn a_missing_git_is_found_before_the_first_request() {
 }
 
 #[test]
+fn a_writer_in_the_background_that_the_end_of_a_run_kills_is_told() {
+    let world = World::repo(&[("a.txt", "one\n"), ("late.sh", "sleep 60; echo two > a.txt\n")]);
+    let start = calls(
+        "run_shell_command",
+        json!({"command": "bash late.sh", "is_background": true, "delay_ms": 300}),
+    );
+    let done = world
+        .run(&script(&[start, says("done")]), &policy("none"), &["-p", "x"])
+        .exits(0);
+    let told = "background commands that may write were ended at the end of the run: job1";
+    assert!(done.stderr.contains(told), "{}", done.stderr);
+    assert_eq!(world.result()["warnings"][0]["code"], "jobs");
+}
+
+#[test]
 fn nothing_in_the_background_shows_a_check_another_tree() {
     let recipe = "version: 1\nname: flip\nexpect: change\nsteps:\n  - id: one\n    prompt: x\n    checks:\n      - { name: good, run: \"echo > began; sleep 1; grep -q good a.txt\" }\n";
     let flip =

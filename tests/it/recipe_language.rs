@@ -105,6 +105,16 @@ fn a_text_is_taken_as_it_is_and_commands_read_it_from_a_file() {
         "{:?}",
         prompts(&world)
     );
+    // As from a command that failed.
+    let empty = world.beside("empty.log", " \n");
+    let done = world
+        .recipe(TEXT, &script(&[says("fine")]), &open_policy(&[]), &["--input", &empty])
+        .exits(3);
+    assert!(
+        done.stderr.contains("empty.log:1:1: error[no-input]"),
+        "{}",
+        done.stderr
+    );
     let recipe = world.beside("recipe.yaml", TEXT);
     let long = world.beside("long.log", "x".repeat((4 << 20) + 1));
     let done = world.call(&["recipe", "show", &recipe, "--input", &long]).exits(3);
@@ -318,6 +328,62 @@ fn a_check_of_the_answer_does_not_excuse_a_denial() {
             &[],
         )
         .exits(4);
+}
+
+/// They hold for a run that changed nothing, too.
+#[test]
+fn limits_on_the_change_do_not_excuse_a_denial() {
+    let recipe = |more: &str| {
+        format!(
+            "version: 1\nname: a\nsteps:\n  - id: fix\n    prompt: x\n    checks: [{{ changed: {{ only: ['src/**'], max_files: 5 }} }}{more}]\n"
+        )
+    };
+    let replies = script(&[writes("src/a.txt", "x"), says("I was not allowed to.")]);
+    for (more, code) in [("", 4), (", { name: tests, run: 'true' }", 0)] {
+        let world = World::repo(&[]);
+        let policy = "version: 1\nextends: [builtin:read-only]\nsandbox: { level: none }\n";
+        let done = world.recipe(&recipe(more), &replies, policy, &[]);
+        assert_eq!(done.code, code, "{more}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn a_file_that_only_has_to_be_there_may_be_large() {
+    let recipe = "version: 1\nname: a\nsteps:\n  - id: a\n    run: truncate -s 9M large.bin\n    checks: [{ file: { path: large.bin } }]\n";
+    let world = World::repo(&[(".gitignore", "large.bin\n")]);
+    world.recipe(recipe, &script(&[]), &open_policy(&[]), &[]).exits(0);
+}
+
+#[test]
+fn what_checks_nothing_is_told_by_recipe_check() {
+    let recipe = concat!(
+        "version: 1\nname: a\nresponse: { schema: { type: object, requried: [kind] } }\nsteps:\n",
+        "  - id: a\n    prompt: x\n    checks:\n",
+        "      - { name: piped, run: cargo test | tee out.txt }\n",
+        "      - { name: comment, run: '# cargo test' }\n",
+        "      - { file: { path: a.txt, contains: '' } }\n",
+        "      - { name: strict, run: set -o pipefail; cargo test | tee out.txt }\n",
+        "  - { id: b, run: cargo build | tail -5 }\n",
+        "  - { id: c, run: cargo build | tail -5, allow_failure: true }\n",
+    );
+    let world = World::repo(&[("r.yaml", recipe)]);
+    let found = world
+        .call(&["recipe", "check", "r.yaml", "--format", "json"])
+        .exits(0)
+        .json();
+    let problems = found["files"][0]["problems"].as_array().unwrap();
+    let told: Vec<(u64, &str)> = problems
+        .iter()
+        .map(|one| (one["line"].as_u64().unwrap(), one["code"].as_str().unwrap()))
+        .collect();
+    let expected = [
+        (3, "schema-keyword"),
+        (8, "hidden-failure"),
+        (9, "empty-check"),
+        (10, "empty-check"),
+        (12, "hidden-failure"),
+    ];
+    assert_eq!(told, expected, "{found}");
 }
 
 // Conditions

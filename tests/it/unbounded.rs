@@ -293,6 +293,46 @@ fn an_output_on_a_pipe_that_nobody_opens_ends_with_the_clock_of_the_run() {
 }
 
 #[test]
+fn prices_and_certificates_on_a_pipe_that_nobody_writes_end_with_the_clock_of_the_run() {
+    for (variable, model) in [
+        ("OVERNIGHT_PRICES", "script:replies.yaml"),
+        ("SSL_CERT_FILE", "openai/m"),
+    ] {
+        let world = World::repo(&[("replies.yaml", &script(&[says("done")]))]);
+        let pipe = named_pipe(&world, "pipe");
+        let world = world.env(variable, pipe).env("OPENAI_API_KEY", "k-0123456789");
+        let to = ["--base-url", "https://192.0.2.1/v1"];
+        let more = if model == "openai/m" { &to[..] } else { &[] };
+        let args = [
+            "run",
+            "-p",
+            "x",
+            "--model",
+            model,
+            "--max-wall",
+            "1s",
+            "--format",
+            "json",
+        ];
+        let done = world.call(&[&args, more].concat()).exits(6);
+        assert_eq!(done.json()["reason"], "limit:wall", "{variable}");
+    }
+}
+
+#[test]
+fn the_recipes_limit_holds_while_its_input_is_awaited() {
+    let world = World::repo(&[("a.txt", "hi\n")]);
+    let pipe = named_pipe(&world, "input");
+    let recipe = "version: 1\nname: r\ninput: { format: text }\nbudget: { wall: 1s }\nsteps: [{ id: a, prompt: '{{ input }}' }]\n";
+    let replies = script(&[says("done")]);
+    for flag in ["--input", "--params"] {
+        let flags = [flag, pipe.as_str(), "--format", "json"];
+        let done = world.recipe(recipe, &replies, &open_policy(&[]), &flags).exits(6);
+        assert_eq!(done.json()["reason"], "limit:wall", "{flag}");
+    }
+}
+
+#[test]
 fn a_script_on_a_pipe_that_nobody_writes_ends_with_the_clock_of_the_run() {
     let world = World::repo(&[("a.txt", "hi\n")]);
     let model = format!("script:{}", named_pipe(&world, "script.yaml"));

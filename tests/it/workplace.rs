@@ -651,6 +651,52 @@ fn nothing_waits_for_a_network_that_is_not_there() {
     }
 }
 
+/// A pipe, a condition or a substitution hides the exit code of a program that is not there.
+#[test]
+fn a_check_whose_program_is_not_there_is_never_green() {
+    let recipe = |check: &str, more: &str| {
+        let check = serde_json::Value::from(check);
+        format!(
+            "version: 1\nname: x\nsteps:\n  - id: work\n    prompt: go\n{more}    checks: [{{ name: lint, run: {check} }}]\n"
+        )
+    };
+    let green_first = "    skip_if_green: true\n";
+    for (check, more) in [
+        ("test -z \"$(no-such-linter -l .)\"", green_first),
+        ("no-such-linter src | tee lint.txt", "    when: 'true'\n"),
+        ("env no-such-linter | cat", ""),
+        ("timeout 5 no-such-linter | cat", ""),
+        ("ls | xargs -n1 no-such-linter | cat", ""),
+        ("if no-such-linter; then exit 1; fi", ""),
+        ("! { no-such-linter x; }", ""),
+        ("bash -c 'no-such-linter | cat'", ""),
+        ("P=no-such-linter; $P | cat", ""),
+    ] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let done = world.recipe(&recipe(check, more), &script(&[says("done")]), &open_policy(&[]), &[]);
+        assert_eq!(done.code, 8, "{check}: {}", done.stderr);
+        let result = world.result();
+        assert_eq!(result["reason"], "program_missing", "{check}: {result}");
+        assert!(
+            result["message"].as_str().unwrap().contains("`no-such-linter`"),
+            "{result}"
+        );
+    }
+    for (check, warned) in [
+        ("no-such-linter . || true", true),
+        ("command -v no-such-linter || true", false),
+        ("bash told.sh", false),
+    ] {
+        let tells = "echo bash: line 1: no-such-linter: command not found\n";
+        let world = World::repo(&[("told.sh", tells)]);
+        world
+            .recipe(&recipe(check, ""), &script(&[says("done")]), &open_policy(&[]), &[])
+            .exits(0);
+        let warnings = world.result()["warnings"].to_string();
+        assert_eq!(warnings.contains("program_missing"), warned, "{check}: {warnings}");
+    }
+}
+
 #[test]
 fn a_program_that_is_not_there_ends_the_run_before_any_request() {
     let world = World::new();

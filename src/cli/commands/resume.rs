@@ -336,7 +336,8 @@ async fn go_on(
     let origin = isolated.as_ref().map(|standing| standing.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
     let provider = session::provider(&plan, &args.shared, tree.path(), interrupt).await?;
-    out::stderr(&limits::line(&plan, &bootstrap::pricing()?));
+    let pricing = session::pricing(interrupt, session::wall(&plan)).await?;
+    out::stderr(&limits::line(&plan, &pricing));
     environment::add_secrets(secrets::sent(&plan, &Secrets::of(environment::variables())));
     let elsewhere = match tree {
         Tree::Isolated { is_left, .. } => !is_left,
@@ -365,6 +366,7 @@ async fn go_on(
         files: None,
         search,
         provider,
+        pricing,
         workspace,
         isolated,
         prompts: state.prompts.clone(),

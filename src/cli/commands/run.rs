@@ -12,12 +12,14 @@ use crate::cli::origin::RecipeFile;
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::{self, Secrets};
 use crate::cli::settings::{self, Settings};
-use crate::cli::{bootstrap, exit, github, limits, out, search, shipped, signals, variables};
+use crate::cli::{bootstrap, exit, github, inputs, limits, out, search, shipped, signals, variables};
 use crate::engine::deps::Interrupt;
 use crate::journal::no_follow::{self, settled};
 use crate::journal::{JournalError, artefacts, format, run_dirs, state_dir};
 use crate::policy::describe;
 use crate::provider::open::check_name;
+use crate::provider::pricing::Pricing;
+use crate::recipe::lower::WALL_MS;
 use crate::recipe::{Plan, show};
 use crate::report::export::ReportFile;
 use crate::tools::Registry;
@@ -25,7 +27,9 @@ use crate::workspace::{isolate, patch};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
 
 /// Runs the command. Returns the exit code.
 pub async fn run(mut args: RunArgs, started: Instant) -> u8 {
@@ -236,21 +240,24 @@ async fn attempt(
         // A step whose outputs cannot be written must not first spend money.
         github::files()?;
     }
-    if let Some(most) = args.shared.max_wall.filter(|_| !args.dry_run) {
-        // Known before the plan, whose recipe and policies git may have to read. The plan's own is not longer.
-        signals::limit(interrupt, started + Duration::from_millis(most));
-    }
     let args = Arc::new(args);
-    let settings = settled_beside(&args, &place.workspace, interrupt).await?;
+    let settings = settled_beside(&args, &place.workspace, (started, interrupt)).await?;
     // A run that is refused for want of a model has no limits to tell.
     let has_model = settings
         .plan
         .model
         .as_deref()
         .is_some_and(|name| check_name(name).is_ok());
-    if !args.dry_run && !args.shared.silent && (has_model || !settings.plan.asks()) {
-        out::stderr(&limits::line(&settings.plan, &bootstrap::pricing()?));
-    }
+    let pricing = match !args.dry_run && (has_model || !settings.plan.asks()) {
+        true => {
+            let pricing = session::pricing(interrupt, session::wall(&settings.plan)).await?;
+            if !args.shared.silent {
+                out::stderr(&limits::line(&settings.plan, &pricing));
+            }
+            pricing
+        }
+        false => Pricing::default(),
+    };
     for warning in &settings.warnings {
         out::stderr(warning);
     }
@@ -308,7 +315,7 @@ async fn attempt(
             Ok(mut standing) => {
                 standing.warnings = isolated.warnings().to_vec();
                 let isolated = Some((&isolated, standing));
-                begin(&args.shared, settings, place, isolated, (started, interrupt)).await
+                begin(&args.shared, (settings, pricing), place, isolated, (started, interrupt)).await
             }
             Err(refusal) => Err(session::or_interrupted(refusal, interrupt, wall)),
         };
@@ -321,20 +328,58 @@ async fn attempt(
             place.workspace.display()
         ))
     })?;
-    begin(&args.shared, settings, place, None, (started, interrupt)).await
+    begin(&args.shared, (settings, pricing), place, None, (started, interrupt)).await
 }
 
-/// [`settings::settle`] on another thread, because it may wait for stdin or a pipe: signals are watched here.
-async fn settled_beside(args: &Arc<RunArgs>, workspace: &Path, interrupt: &Interrupt) -> Result<Settings, Refusal> {
-    let most = args.shared.max_wall;
+/// Time after which the user is told what is still being read.
+const TOLD_AFTER: Duration = Duration::from_secs(5);
+
+/// [`settings::settle`] on another thread, because it may wait for stdin or a pipe: signals are watched here, and the
+/// wall-clock limit: that of the flag, else the recipe's as soon as the recipe is read, until then the default.
+async fn settled_beside(
+    args: &Arc<RunArgs>,
+    workspace: &Path,
+    (started, interrupt): (Instant, &Arc<Interrupt>),
+) -> Result<Settings, Refusal> {
+    let wall_ms = Arc::new(AtomicU64::new(args.shared.max_wall.unwrap_or(WALL_MS)));
+    let is_watched = !args.dry_run;
+    let first = CancellationToken::new();
+    if is_watched {
+        let wall = Duration::from_millis(wall_ms.load(Ordering::Relaxed));
+        signals::limit_until(interrupt, started + wall, first.clone());
+    }
+    let is_told = !args.shared.silent;
+    let limit: settings::OnWall = match (args.shared.max_wall, is_watched) {
+        (None, true) => {
+            let (interrupt, wall_ms) = (Arc::clone(interrupt), Arc::clone(&wall_ms));
+            Box::new(move |ms| {
+                wall_ms.store(ms, Ordering::Relaxed);
+                signals::limit(&interrupt, started + Duration::from_millis(ms));
+                first.cancel();
+            })
+        }
+        // The plan's own is not longer than the flag's.
+        _ => Box::new(|_| {}),
+    };
     let (args, workspace) = (Arc::clone(args), workspace.to_owned());
     let runtime = tokio::runtime::Handle::current();
-    let settling = tokio::task::spawn_blocking(move || runtime.block_on(settings::settle(&args, &workspace)));
-    match interrupt.token.run_until_cancelled(settling).await {
+    let settling = tokio::task::spawn_blocking(move || runtime.block_on(settings::settle(&args, &workspace, limit)));
+    let settling = interrupt.token.run_until_cancelled(settling);
+    tokio::pin!(settling);
+    let settled = tokio::select! {
+        settled = &mut settling => settled,
+        () = tokio::time::sleep(TOLD_AFTER) => {
+            if let Some(name) = inputs::awaited().filter(|_| is_told) {
+                out::stderr(&format!("overnight: waiting for the end of {name}"));
+            }
+            settling.await
+        }
+    };
+    match settled {
         Some(Ok(settings)) => settings,
         Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
         None => {
-            let wall = most.map_or(Duration::ZERO, Duration::from_millis);
+            let wall = Duration::from_millis(wall_ms.load(Ordering::Relaxed));
             Err(session::cancelled(interrupt, wall))
         }
     }
@@ -342,7 +387,7 @@ async fn settled_beside(args: &Arc<RunArgs>, workspace: &Path, interrupt: &Inter
 
 async fn begin(
     shared: &RunFlags,
-    settings: Settings,
+    (settings, pricing): (Settings, Pricing),
     place: &Place,
     isolated: Option<(&isolate::Isolated, isolate::Standing)>,
     (started, interrupt): (Instant, &Arc<Interrupt>),
@@ -410,6 +455,7 @@ async fn begin(
         files: Some(files),
         search,
         provider,
+        pricing,
         workspace,
         isolated: isolated.map(|(_, standing)| standing),
         prompts: Vec::new(),

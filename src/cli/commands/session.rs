@@ -69,6 +69,8 @@ pub struct RunSession {
     /// Implementation of `google_web_search`, if that tool is offered.
     pub search: Option<Search>,
     pub provider: Arc<dyn Provider>,
+    /// From [`pricing`].
+    pub pricing: Pricing,
     pub workspace: Workspace,
     /// For an isolated run: the original tree, and what commands see of it in the worktree.
     pub isolated: Option<Standing>,
@@ -151,6 +153,15 @@ pub async fn provider(
         Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
         None => Err(cancelled(interrupt, wall)),
     }
+}
+
+/// [`bootstrap::pricing`], unless a signal or the limit comes first. `wall`: the wall-clock limit of the run.
+///
+/// # Errors
+/// As for [`bootstrap::pricing`]; a signal or the limit came first.
+pub async fn pricing(interrupt: &Interrupt, wall: Duration) -> Result<Pricing, Refusal> {
+    let read = interrupt.token.run_until_cancelled(bootstrap::pricing()).await;
+    read.unwrap_or_else(|| Err(cancelled(interrupt, wall)))
 }
 
 /// Runs a session to its end and writes all outputs. Returns the exit code. `interrupt`: from [`signals::watch`].
@@ -271,12 +282,12 @@ async fn drive(
     broken: &mut BrokenOff,
 ) -> Result<(Option<String>, PathBuf), Refusal> {
     let redactor = environment::redactor();
-    let pricing = bootstrap::pricing()?;
+    let mut session = session;
+    let pricing = std::mem::take(&mut session.pricing);
     let model = Arc::clone(&session.provider);
     priced(&session.plan, model.info(), &pricing)?;
     // The note that replies are free is needed only if a cost limit suggests otherwise.
     let free = cost_is_limited(&session.plan) && is_free(model.info(), &pricing);
-    let mut session = session;
     if !model.info().recorded {
         let budget = &session.plan.budget;
         session.plan.budget.cost_micros = limits::default_cost(budget, Some(&model.info().id), &pricing);

@@ -1,7 +1,7 @@
 //! Applies the events of a call to the state: ruled, approved, started, finished, settled. Pure.
 
 use super::{ApprovedFailure, CallRecord, DeniedCall, Phase, RunState};
-use crate::base::call::{CallState, Display, ToolOutput};
+use crate::base::call::{CallState, Display, ToolKind, ToolOutput};
 use crate::base::event::Decided;
 use crate::base::grant::{ExecDenial, NOT_RESTORED, Undone, Writes};
 use crate::base::ids::{CallId, sha256_hex};
@@ -9,7 +9,7 @@ use crate::base::message::{CallResult, Message, Part, Role};
 use crate::base::ruling::Decision;
 use crate::policy::Author;
 use crate::policy::model::SHELL;
-use crate::tools::undone_failure;
+use crate::tools::{builtin_called, undone_failure};
 use std::collections::BTreeMap;
 
 /// Whether a call with this ruling may change the tree, so that a new measurement is needed. `confined`: the sandbox
@@ -196,9 +196,25 @@ impl RunState {
             let denial = self.denied_call(call, code, &failure.message, None);
             self.note_denied(denial);
         }
+        self.note_edit(call);
         self.note_approved(call);
         if self.calls.values().all(|record| record.state.is_final()) {
             self.settle_turn();
+        }
+    }
+
+    /// Counts the calls of tools that edit files. A denied one is a denial.
+    fn note_edit(&mut self, call: &CallId) {
+        let Some(record) = self.calls.get(call) else { return };
+        let tool = record.tool.as_deref().unwrap_or(&record.call.tool);
+        if !builtin_called(tool).is_some_and(|spec| spec.kind == ToolKind::Edit) {
+            return;
+        }
+        let failure = record.output.as_ref().and_then(|output| output.error.as_ref());
+        match (record.state, failure) {
+            (CallState::Success, _) => self.edits.done += 1,
+            (_, Some(failure)) if failure.denial().is_none() => self.edits.failed += 1,
+            _ => {}
         }
     }
 

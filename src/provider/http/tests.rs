@@ -8,6 +8,7 @@ mod server;
 use super::*;
 use crate::base::message::Message;
 use crate::net::retry::Steps;
+use serde_json::json;
 use server::{Act, End, Server};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -62,6 +63,17 @@ pub async fn ask_until(
     cancel: &CancellationToken,
     within: Duration,
 ) -> (Result<Reply, ProviderError>, Vec<String>) {
+    ask_while(provider, messages, cancel, within, &|_| {}).await
+}
+
+/// Like [`ask_until`]; `live` is told what arrives.
+async fn ask_while(
+    provider: &Http,
+    messages: &[Message],
+    cancel: &CancellationToken,
+    within: Duration,
+    live: &(dyn Fn(ProgressEvent) + Send + Sync),
+) -> (Result<Reply, ProviderError>, Vec<String>) {
     let retries = Mutex::new(Vec::new());
     let retried = |failed: FailedAttempt<'_>| retries.lock().unwrap().push(failed.class.to_owned());
     let request = ModelRequest {
@@ -77,7 +89,7 @@ pub async fn ask_until(
     let cx = AskContext {
         cancel,
         deadline: Instant::now() + within,
-        live: &|_| {},
+        live,
         retried: &retried,
         has_room: &|_| true,
     };
@@ -153,6 +165,39 @@ async fn cancellation_ends_everything_at_once() {
         assert_eq!(reply.unwrap_err().class, ProviderClass::Cancelled);
         assert!(at.elapsed() < Duration::from_secs(10), "{:?}", at.elapsed());
     }
+}
+
+/// The service charges for it.
+#[tokio::test]
+async fn what_came_of_a_reply_that_is_cancelled_is_counted() {
+    let events = [
+        json!({"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "m-1",
+            "content": [], "stop_reason": null, "usage": {"input_tokens": 400, "output_tokens": 1}}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a text that goes on"}}),
+    ];
+    let event = |event: &serde_json::Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap());
+    let begin = events.iter().map(event).collect();
+    let server = Server::start(vec![Act::Stream(vec![begin], Duration::ZERO, End::Hang)]).await;
+    let (limits, schedule) = quick();
+    let limits = Limits {
+        silence: Duration::from_secs(60),
+        ..limits
+    };
+    let provider = provider_within((limits, schedule), wire::named("anthropic"), &server.base);
+    let cancel = CancellationToken::new();
+    let (reply, _) = ask_while(
+        &provider,
+        &[Message::user("hi")],
+        &cancel,
+        Duration::from_secs(60),
+        &|_| cancel.cancel(),
+    )
+    .await;
+    let error = reply.unwrap_err();
+    assert_eq!(error.class, ProviderClass::Cancelled);
+    let discarded = error.discarded.unwrap();
+    assert_eq!((discarded.usage.input, discarded.received), (400, 19), "{discarded:?}");
 }
 
 #[tokio::test]

@@ -8,8 +8,14 @@ use crate::process::server_process::{self, Serve, Served, ServerExit};
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::io::{AsyncRead, ReadBuf};
 
 /// An open connection.
 pub struct Link {
@@ -17,6 +23,44 @@ pub struct Link {
     pub host: Host,
     /// The server's process, if this program started it.
     pub served: Option<Served>,
+    /// Whether the connection ended because a message was longer than [`MESSAGE`].
+    too_long: Arc<AtomicBool>,
+}
+
+/// Upper limit in bytes for one message on a server's stdout, as for an event over HTTP.
+const MESSAGE: usize = 32 << 20;
+
+/// The stdout of a server, which fails at a message of more than [`MESSAGE`] bytes. The library would leave such a
+/// message out and keep the connection, so that its call waited for the time limit.
+struct Messages<R> {
+    stdout: R,
+    /// Bytes of the current line so far.
+    line: usize,
+    /// Set before it fails.
+    too_long: Arc<AtomicBool>,
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Messages<R> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.stdout).poll_read(cx, buf))?;
+        for piece in buf
+            .filled()
+            .get(before..)
+            .unwrap_or_default()
+            .split_inclusive(|byte| *byte == b'\n')
+        {
+            self.line = self.line.saturating_add(piece.len());
+            if self.line > MESSAGE {
+                self.too_long.store(true, Ordering::Relaxed);
+                return Poll::Ready(Err(io::Error::other("the message is too long")));
+            }
+            if piece.ends_with(b"\n") {
+                self.line = 0;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
 }
 
 /// How long a server may take to exit after its stdin is closed.
@@ -43,7 +87,12 @@ impl Link {
     /// Ends the server: closes the connection, then kills its process tree. Returns how its process ended, if there is
     /// one.
     pub async fn close(self) -> Option<ServerExit> {
-        let Self { running, served, .. } = self;
+        let Self {
+            running,
+            served,
+            too_long,
+            ..
+        } = self;
         match Arc::try_unwrap(running) {
             Ok(mut running) => {
                 // The connection is abandoned in any case.
@@ -52,10 +101,22 @@ impl Link {
             Err(running) => running.cancellation_token().cancel(),
         }
         let served = served?;
-        match served.wait(POLITE).await {
-            Some(end) => Some(end),
-            None => served.kill().await,
-        }
+        ended(&served, &too_long).await
+    }
+}
+
+/// How a server's process ended; it is killed if it has not. After a message that was too long, that is the reason.
+async fn ended(served: &Served, too_long: &AtomicBool) -> Option<ServerExit> {
+    let end = match served.wait(POLITE).await {
+        Some(end) => Some(end),
+        None => served.kill().await,
+    };
+    match too_long.load(Ordering::Relaxed) {
+        true => Some(ServerExit {
+            failed: Some(format!("it sent a message of more than {} MiB", MESSAGE >> 20)),
+            ..end.unwrap_or_default()
+        }),
+        false => end,
     }
 }
 
@@ -70,7 +131,13 @@ async fn stdio(name: &str, program: &ServerProgram, with: &McpContext, host: Hos
         on_undone: Box::new(move |undone| notices.add_undone(&name, undone)),
     };
     let serving = server_process::serve(what, &program.confinement).map_err(|error| error.to_string())?;
-    let pipes = (serving.stdout, serving.stdin);
+    let too_long = Arc::<AtomicBool>::default();
+    let messages = Messages {
+        stdout: serving.stdout,
+        line: 0,
+        too_long: Arc::clone(&too_long),
+    };
+    let pipes = AsyncRwTransport::new_client(messages, serving.stdin).with_max_line_length(usize::MAX);
     match host
         .clone()
         .serve_with_lifecycle(pipes, ClientLifecycleMode::Initialize)
@@ -80,16 +147,14 @@ async fn stdio(name: &str, program: &ServerProgram, with: &McpContext, host: Hos
             running: Arc::new(running),
             host,
             served: Some(serving.served),
+            too_long,
         }),
         Err(error) => {
-            let ended = match serving.served.wait(POLITE).await {
-                Some(end) => Some(end),
-                None => serving.served.kill().await,
-            };
+            let end = ended(&serving.served, &too_long).await;
             Err(format!(
                 "{}{}",
                 said(&error),
-                ended.map(|end| ending(&end)).unwrap_or_default()
+                end.map(|end| ending(&end)).unwrap_or_default()
             ))
         }
     }
@@ -155,6 +220,7 @@ async fn streamable(address: &Address, host: &Host) -> Result<Link, (String, boo
                     running: Arc::new(running),
                     host: host.clone(),
                     served: None,
+                    too_long: Arc::default(),
                 });
             }
             Err(error) if error.is_authorization_required() => return Err(certain(UNAUTHORIZED.to_owned())),
@@ -182,6 +248,7 @@ async fn legacy(address: &Address, host: &Host) -> Result<Link, String> {
         running: Arc::new(running.map_err(|error| said(&error))?),
         host: host.clone(),
         served: None,
+        too_long: Arc::default(),
     })
 }
 

@@ -170,8 +170,10 @@ impl RunningServer {
     pub async fn close(&self) {
         let mut state = self.link.lock().await;
         state.closed = true;
-        if let Some(link) = state.link.take() {
-            link.close().await;
+        match state.link.take() {
+            Some(link) => drop(link.close().await),
+            // Lost in its last call: the next one would have started it again.
+            None => self.give_up(&mut state, "was lost and was not started again"),
         }
     }
 

@@ -28,9 +28,9 @@ fn keys(models: &[String]) -> impl Iterator<Item = ModelKey> {
 impl Models {
     /// # Errors
     /// The user's price table cannot be read.
-    pub fn new() -> Result<Self, Refusal> {
+    pub async fn new() -> Result<Self, Refusal> {
         Ok(Self {
-            pricing: bootstrap::pricing()?,
+            pricing: bootstrap::pricing().await?,
             opened: BTreeMap::new(),
         })
     }

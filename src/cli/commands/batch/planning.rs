@@ -126,7 +126,7 @@ pub async fn planned(
         problems.extend(secret_values(job, &environment::redactor()));
         problems.extend(unknown_model(job));
     }
-    let (mut reader, mut models) = (Inputs::new(limits), Models::new()?);
+    let (mut reader, mut models) = (Inputs::new(limits), Models::new().await?);
     for at in 0..plan.jobs.len() {
         let Some(job) = plan.jobs.get(at).filter(|job| !job.identity.recipe.is_empty()) else {
             continue;
