@@ -304,6 +304,7 @@ mod tests {
         let denied = ExecDenial {
             rule: Some("r".to_owned()),
             code: "exec_denied".to_owned(),
+            ruling: None,
             reason: "no".to_owned(),
             fix: String::new(),
         };
@@ -373,6 +374,7 @@ mod tests {
         let denied = ExecDenial {
             rule: None,
             code: "exec_denied".to_owned(),
+            ruling: None,
             reason: "no".to_owned(),
             fix: String::new(),
         };
