@@ -342,6 +342,10 @@ pub struct ExecDenial {
     /// `exec_denied` (a rule or a built-in bound forbids it) or `exec_not_granted` (the caller may not start such a
     /// program).
     pub code: String,
+    /// The code of the ruling on its words, such as `no_rule` or `redirect_write`; null when the words were not ruled on:
+    /// a deny rule on commands forbids the program, or the caller may not start it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ruling: Option<String>,
     /// One sentence for the model and for people.
     pub reason: String,
     /// One line: which rule to write or what to do instead.
@@ -364,6 +368,7 @@ impl ExecDenial {
         Self {
             rule: None,
             code: "exec_denied".to_owned(),
+            ruling: None,
             reason: reason.into(),
             fix: fix.into(),
         }

@@ -8,6 +8,7 @@
 use super::files::PathPattern;
 use super::intersect::intersection;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, SHELL, builtin_touches, needs_no_rule};
+use super::shell;
 use crate::base::call::{ToolKind, ToolOrigin, ToolSpec, Touches};
 use crate::base::ruling::Decision;
 use crate::base::secret;
@@ -185,6 +186,7 @@ impl PolicySet {
         let Granted::Some(all) = self.granted_commands() else {
             return Vec::new();
         };
+        let all: Vec<String> = all.into_iter().filter(|text| !self.denies_prefix(text)).collect();
         let program = |text: &str| text.split_whitespace().next().unwrap_or_default().to_owned();
         let wanted = program(command);
         let mut same: Vec<String> = all.iter().filter(|text| program(text) == wanted).cloned().collect();
@@ -203,6 +205,28 @@ impl PolicySet {
         let near = |name: &String| score(name) > 900;
         programs.sort_by_key(|name| std::cmp::Reverse(if near(name) { score(name) } else { 0 }));
         programs
+    }
+
+    /// Whether a rule denies every command that begins with these words.
+    fn denies_prefix(&self, prefix: &str) -> bool {
+        let Ok(words) = shell::parse_prefix(prefix) else {
+            return false;
+        };
+        let denies = |rule: &Rule| {
+            let unconditional = rule.effect == RuleEffect::Deny
+                && rule.paths.is_none()
+                && rule.hosts.is_none()
+                && rule.with.is_empty()
+                && rule.except.commands.is_empty();
+            unconditional
+                && rule
+                    .commands
+                    .iter()
+                    .flatten()
+                    .any(|denied| words.starts_with(&denied.words))
+        };
+        let mut rules = self.files.iter().flat_map(|file| &file.rules);
+        rules.any(denies)
     }
 
     /// The places that may be written or read, as patterns; empty if there are none or if all are allowed.

@@ -203,6 +203,19 @@ pub(super) struct Context<'a> {
     pub witness: bool,
 }
 
+/// Whether the allow rules of every file cover an access, whatever its other rules say.
+pub(super) fn covers(context: &Context<'_>, need: &Need<'_>) -> bool {
+    let judge = Judge {
+        set: context.set,
+        asked: context.asked,
+        needs: std::slice::from_ref(need),
+        fs_view: context.fs_view,
+        uses: context.uses,
+    };
+    let mut files = context.set.files.iter();
+    files.all(|policy| judge.coverage(policy, None).open.is_none())
+}
+
 /// Rules on accesses whose commands have already been read.
 pub(super) fn rule_on(context: &Context<'_>, access: &Access, readings: &[CommandReading]) -> Ruling {
     let words: Vec<Vec<String>> = readings.iter().flat_map(shell::texts).collect();
@@ -252,12 +265,28 @@ fn writes(context: &Context<'_>, readings: &[CommandReading]) -> Writes {
             if effect.tree {
                 return Writes::Tree;
             }
+            if effect.ruled {
+                all = all.union(Writes::Paths {
+                    paths: ruled_places(context),
+                    maybe: Vec::new(),
+                });
+            }
             all = all.union(places(context, &simple.writes));
             all = all.union(beside(context, simple));
         }
         all = all.union(places(context, &reading.writes));
     }
     all
+}
+
+/// What rules for writing allow, judged for each file after the command.
+fn ruled_places(context: &Context<'_>) -> Vec<WritePath> {
+    let dirs = context.set.writable_dirs(context.asked).into_iter();
+    dirs.map(|path| WritePath {
+        path,
+        kind: WriteKind::Ruled,
+    })
+    .collect()
 }
 
 fn places(context: &Context<'_>, uses: &[FileUse]) -> Writes {
@@ -277,13 +306,8 @@ fn places(context: &Context<'_>, uses: &[FileUse]) -> Writes {
             },
         })
         .collect();
-    // What only the input names is judged by the rules for each file, after the command.
     if uses.iter().any(FileUse::is_of_input) {
-        let ruled = context.set.writable_dirs(context.asked).into_iter();
-        paths.extend(ruled.map(|path| WritePath {
-            path,
-            kind: WriteKind::Ruled,
-        }));
+        paths.extend(ruled_places(context));
     }
     let maybe = match uses.iter().any(|used| used.opaque && !used.is_of_input()) {
         true => context.set.writable_dirs(context.asked),
@@ -356,7 +380,9 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &PolicyInput<'_>, simple: 
             match rule.writes {
                 Some(RuleWrites::Tree) => here.tree = true,
                 None if shell => here.tree = true,
-                Some(RuleWrites::Nothing | RuleWrites::Paths) => here.tree = false,
+                Some(RuleWrites::Nothing) => (here.tree, here.ruled) = (false, false),
+                // Without a profile no word says which paths the program writes.
+                Some(RuleWrites::Paths) => (here.tree, here.ruled) = (false, !simple.profiled),
                 None => {}
             }
             match rule.runs {
@@ -370,6 +396,7 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &PolicyInput<'_>, simple: 
             None => here,
             Some(before) => SideEffects {
                 tree: before.tree && here.tree,
+                ruled: (before.tree || before.ruled) && (here.tree || here.ruled) && !(before.tree && here.tree),
                 starts: before.starts.stricter(&here.starts),
             },
         });

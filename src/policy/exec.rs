@@ -147,6 +147,7 @@ fn not_granted(exec: &Exec) -> ExecDenial {
     ExecDenial {
         rule: None,
         code: "exec_not_granted".to_owned(),
+        ruling: None,
         reason: format!("`{}` was started by a program that may start no other", shown(exec)),
         fix: "run it as a separate command, or add `runs: anything` to the rule of the program that starts it"
             .to_owned(),
@@ -372,7 +373,7 @@ fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, fs_view: &FsView<'_>,
     }
     let dir = dir_of(setting, exec).unwrap_or_default();
     let refusal = match read(set, exec, &name, &dir, fs_view) {
-        Ok(reading) => reading.commands.iter().find_map(|simple| simple.concern.clone()),
+        Ok(reading) => reading.commands.iter().find_map(|simple| simple.concern().cloned()),
         Err(refusal) => Some(refusal),
     };
     match refusal {
@@ -466,7 +467,10 @@ fn by_name(
     };
     let refused = |refusal: shell::CommandRefusal| {
         let reason = format!("run `{}`: {}", shown(exec), refusal.reason);
-        denial(None, reason, refusal.fix)
+        ExecDenial {
+            ruling: Some(refusal.code),
+            ..denial(None, reason, refusal.fix)
+        }
     };
     let mut reading = read(set, exec, name, dir, fs_view).map_err(refused)?;
     if let Some(shadow) = shadow {
@@ -499,7 +503,12 @@ fn by_name(
                 "write the words out, so that the command can be held before it starts".to_owned(),
             ));
         }
-        Decision::Deny => return Err(denial(ruling.rule, ruling.reason, ruling.fix)),
+        Decision::Deny => {
+            return Err(ExecDenial {
+                ruling: Some(ruling.code),
+                ..denial(ruling.rule, ruling.reason, ruling.fix)
+            });
+        }
     }
     let [reading] = &readings;
     let starts = starts_of(set, asked, reading, name);

@@ -517,7 +517,7 @@ fn profile(rule: &Rule, found: &mut Vec<Diagnostic>) {
     if rule.any_args && rule.effect == RuleEffect::Allow {
         let message =
             "`args: any` turns off the argument profile: every option is allowed; what the command may write and start \
-             stays as `writes` and `starts` say"
+             stays as `writes` and `runs` say"
                 .to_owned();
         warn(
             found,

@@ -31,6 +31,10 @@ const INSTEAD: &[(&str, &str)] = &[
     ("git clone", FETCH),
     ("git fetch", FETCH),
     ("git pull", FETCH),
+    (
+        "git remote show",
+        "it asks the remote: `git remote show -n NAME` shows what is known without it, `git remote get-url NAME` the address",
+    ),
     ("gh", REQUEST),
     ("glab", REQUEST),
     ("npm install", INSTALL),
@@ -186,6 +190,10 @@ mod tests {
             ("git checkout -- src/a.rs", "undo a change with replace"),
             ("git checkout -b x", "the runner makes the patch"),
             ("npm install left-pad", "nothing is installed"),
+            (
+                "git remote show origin",
+                "it asks the remote: `git remote show -n NAME`",
+            ),
             ("cat a.rs", "use read_file"),
             ("/bin/cat a.rs", "use read_file"),
             ("grep -r x", "use grep_search"),
@@ -197,6 +205,13 @@ mod tests {
             let found = command(&rust, line).unwrap();
             assert!(found.starts_with(told), "{line}: {found}");
         }
+        let ruled = set(
+            "rules: [{ allow: run_shell_command, commands: [cargo test, cargo publish] }, { deny: run_shell_command, commands: [cargo publish] }]",
+        );
+        assert_eq!(
+            command(&ruled, "cargo publish").unwrap(),
+            "commands that may run: cargo test"
+        );
         let installs = set("rules: [{ allow: run_shell_command, commands: [npm ci, npm test] }]");
         assert_eq!(
             command(&installs, "npm install").unwrap(),

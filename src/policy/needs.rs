@@ -202,7 +202,7 @@ pub fn prefix_of(simple: &Simple) -> String {
         .words
         .iter()
         .take(3)
-        .filter(|word| is_plain(word))
+        .take_while(|word| is_plain(word))
         .map(|word| word.text.as_str())
         .collect();
     match words.as_slice() {

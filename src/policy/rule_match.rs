@@ -6,8 +6,8 @@ use super::hosts::{self, HostPattern, UrlRefused};
 use super::model::{CommandPrefix, Except, Rule, RuleEffect, RuleRuns};
 use super::needs::{Need, ShellReader, line};
 use super::shell::{
-    self, CommandRefusal, FileUse, Simple, best_match, covers, deny_covers, lifts, matched, may_hold, names_program,
-    searched, surely_covers, unvouched,
+    self, CommandRefusal, FileUse, Simple, best_match, covers, deny_covers, matched, may_hold, names_program,
+    open_concern, searched, surely_covers, unvouched,
 };
 use crate::base::access::ResolvedPath;
 use crate::base::call::Touches;
@@ -201,7 +201,6 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
             near: near.cloned(),
         });
     }
-    let mut fitting = found.iter().map(|(prefix, _)| *prefix);
     if excepted(&rule.except, simple) {
         return miss("excepted");
     }
@@ -210,9 +209,8 @@ fn command(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     {
         return Err(Mismatch::of(refusal));
     }
-    if let Some(concern) = &simple.concern
-        && !rule.any_args
-        && !fitting.any(|prefix| lifts(&prefix.words, simple))
+    if !rule.any_args
+        && let Some(concern) = open_concern(found.iter().map(|(prefix, _)| prefix.words.as_slice()), simple)
     {
         return Err(Mismatch {
             why: Cow::Owned(format!("the command matches, but {}", concern.reason)),
@@ -276,11 +274,7 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         return Ok(());
     }
     // Without a judge nothing asks again what the unknown words have become.
-    if let Some(concern) = simple
-        .concern
-        .as_ref()
-        .filter(|concern| concern.code == "opaque_argument")
-    {
+    if let Some(concern) = simple.concern().filter(|concern| concern.code == "opaque_argument") {
         return Err(Mismatch::of(concern.clone()));
     }
     let held = |dir: &&str| rule.except.paths.iter().any(|pattern| may_hold(simple, dir, pattern));
@@ -303,7 +297,7 @@ const SCRIPTED: [&str; 6] = ["awk", "gawk", "gsed", "mawk", "nawk", "sed"];
 /// What in a command may open files that its words do not name: its program, or an option that is not known (`-f`).
 fn opens_more(simple: &Simple) -> Option<&str> {
     let unknown = || {
-        let concern = simple.concern.as_ref()?;
+        let concern = simple.concern()?;
         // An unknown word is judged at its exec.
         let scripted = SCRIPTED.contains(&simple.program.as_str()) && concern.code != "opaque_argument";
         scripted.then_some(concern.reason.as_str())

@@ -1,11 +1,12 @@
 //! `policy suggest`: the smallest rules that, added to a run's own policies, would have allowed what it did. Accesses
 //! that a person should decide about are listed in comments instead.
 
+use super::decide::{Context, covers};
 use super::files::PathPattern;
 use super::hosts::{self, UrlTarget};
 use super::load::DEFAULT;
 use super::model::{KnownTools, PolicySet, RuleEffect, SHELL, Uses, WishedLevel};
-use super::needs::{hides_subcommand, line, prefix_of};
+use super::needs::{Need, hides_subcommand, line, prefix_of};
 use super::rule_match;
 use super::shell::{self, Grants};
 use crate::base::access::{Access, FsView, PathStatus, ResolvedPath};
@@ -50,9 +51,9 @@ pub struct RunToCover {
     pub shown: Shown,
 }
 
-/// The accesses of all calls.
+/// What runs lacked, collected one run at a time.
 #[derive(Default)]
-struct Used {
+pub struct Suggestion {
     reading: BTreeSet<String>,
     /// Tools that wrote, by directory.
     writes: BTreeMap<String, BTreeSet<String>>,
@@ -75,40 +76,77 @@ const OPEN: &[&str] = &[
     "times_used_up",
 ];
 
+/// The code of a program whose caller may not start it.
+const NOT_GRANTED: &str = "exec_not_granted";
+
 /// More files than this in one directory become `DIR/**`.
 const MANY: usize = 3;
 
-/// The text of a policy file that allows what these runs did beyond their own policies, as far as rules should.
-/// Deterministic; the text loads without an error.
-pub fn suggest(runs: &[RunToCover], fs_view: &FsView<'_>) -> String {
-    let mut used = Used::default();
-    for run in runs {
-        note_run(run, fs_view, &mut used);
+impl Suggestion {
+    /// Adds what a run did beyond its own policies; `fs_view` is its workspace.
+    pub fn note(&mut self, run: &RunToCover, fs_view: &FsView<'_>) {
+        let policies = run.policies.as_ref();
+        let granted = policies.map(PolicySet::env_pass).unwrap_or_default();
+        let view = View {
+            policies,
+            fs_view,
+            grants: Grants {
+                witness: policies.is_none_or(|set| set.sandbox().level != WishedLevel::None),
+                assignments: &granted,
+                profiles: policies.and_then(PolicySet::profiles),
+            },
+        };
+        let missed = run
+            .calls
+            .iter()
+            .filter(|call| !policies.is_some_and(|set| is_allowed(set, call, fs_view)));
+        for call in missed {
+            note(call, &view, self);
+        }
+        for exec in &run.shown.execs {
+            note_exec(exec, &view, self);
+        }
+        for unruled in &run.shown.unruled {
+            note_change(unruled, self);
+        }
     }
-    leave_unnameable(&mut used);
-    render(&used)
+
+    /// The text of a policy file that allows it, as far as rules should. Deterministic; the text loads without an error.
+    pub fn text(mut self) -> String {
+        leave_unnameable(&mut self);
+        render(&self)
+    }
 }
 
-fn note_run(run: &RunToCover, fs_view: &FsView<'_>, used: &mut Used) {
-    let policies = run.policies.as_ref();
-    let granted = policies.map(PolicySet::env_pass).unwrap_or_default();
-    let grants = Grants {
-        witness: policies.is_none_or(|set| set.sandbox().level != WishedLevel::None),
-        assignments: &granted,
-        profiles: policies.and_then(PolicySet::profiles),
-    };
-    let missed = run
-        .calls
-        .iter()
-        .filter(|call| !policies.is_some_and(|set| is_allowed(set, call, fs_view)));
-    for call in missed {
-        note(call, fs_view, &grants, used);
+/// What the calls of a run are looked at with.
+struct View<'a> {
+    policies: Option<&'a PolicySet>,
+    fs_view: &'a FsView<'a>,
+    grants: Grants<'a>,
+}
+
+impl View<'_> {
+    /// The same without the policies: everything is noted, whether a rule covers it or not.
+    fn of_all(&self) -> Self {
+        Self {
+            policies: None,
+            ..*self
+        }
     }
-    for exec in &run.shown.execs {
-        note_exec(exec, fs_view, &grants, used);
-    }
-    for unruled in &run.shown.unruled {
-        note_change(unruled, used);
+
+    /// Whether the run's own policies cover an access, so that no rule is missing for it.
+    fn covers(&self, need: &Need<'_>, asked: &PolicyInput<'_>) -> bool {
+        let uses = Uses::default();
+        self.policies.is_some_and(|set| {
+            let context = Context {
+                set,
+                asked,
+                fs_view: self.fs_view,
+                uses: &uses,
+                witness: self.grants.witness,
+            };
+            covers(&context, need)
+        })
     }
 }
 
@@ -133,7 +171,7 @@ fn is_allowed(policies: &PolicySet, call: &RecordedCall, fs_view: &FsView<'_>) -
 }
 
 /// Moves the paths that no rule can name to what is not suggested.
-fn leave_unnameable(used: &mut Used) {
+fn leave_unnameable(used: &mut Suggestion) {
     let left = &mut used.left;
     let mut named = |tool: &str, paths: &mut BTreeSet<String>| {
         paths.retain(|path| match PathPattern::parse(&escape_glob(path)) {
@@ -156,7 +194,10 @@ fn of_rule(rule: Option<&str>) -> String {
     rule.map(|rule| format!(", rule {rule}")).unwrap_or_default()
 }
 
-fn note(call: &RecordedCall, fs_view: &FsView<'_>, grants: &Grants<'_>, used: &mut Used) {
+/// Codes of calls for which a rule is missing although other rules cover them.
+const COVERED: &[&str] = &["modify_rule", "suspend_rule", "times_used_up"];
+
+fn note(call: &RecordedCall, view: &View<'_>, used: &mut Suggestion) {
     if call.ruling.decision != Decision::Allow && !OPEN.contains(&call.ruling.code.as_str()) {
         let rule = of_rule(call.ruling.rule.as_deref());
         used.left.insert(format!(
@@ -166,17 +207,29 @@ fn note(call: &RecordedCall, fs_view: &FsView<'_>, grants: &Grants<'_>, used: &m
         return;
     }
     let access = &call.access;
+    let view = match COVERED.contains(&call.ruling.code.as_str()) {
+        true => &view.of_all(),
+        false => view,
+    };
+    let asked = PolicyInput {
+        tool: &call.tool,
+        kind: call.kind,
+        origin: &call.origin,
+        args: &call.args,
+    };
     for command in &access.commands {
-        note_command(command, fs_view, grants, used);
+        note_command(command, view, &asked, used);
     }
-    for url in &access.urls {
+    for url in access.urls.iter().filter(|url| !view.covers(&Need::Url(url), &asked)) {
         if let Ok(target) = hosts::target(url) {
             used.hosts.entry(call.tool.clone()).or_default().insert(listed(&target));
         }
     }
     if !access.writes.is_empty() {
         let paths = used.writes.entry(call.tool.clone()).or_default();
-        paths.extend(access.writes.iter().map(written));
+        let writes = access.writes.iter();
+        let missing = writes.filter(|place| !view.covers(&Need::Write(place), &asked));
+        paths.extend(missing.map(written));
     } else if !access.reads.is_empty() {
         used.reading.insert(call.tool.clone());
     } else if access.commands.is_empty() && access.urls.is_empty() && !super::model::needs_no_rule(&call.tool) {
@@ -189,15 +242,22 @@ fn note(call: &RecordedCall, fs_view: &FsView<'_>, grants: &Grants<'_>, used: &m
     }
 }
 
-/// Suggests a program that no rule granted, as if its words had been written out, but not one that a rule or a bound
-/// forbids.
-fn note_exec(exec: &JudgedExec, fs_view: &FsView<'_>, grants: &Grants<'_>, used: &mut Used) {
+/// Suggests what no rule granted at an exec, as if its words had been written out, but not what a rule or a bound forbids,
+/// nor a program that its caller may not start: a rule for the caller decides that.
+fn note_exec(exec: &JudgedExec, view: &View<'_>, used: &mut Suggestion) {
     let Some(denial) = &exec.denied else { return };
-    if denial.code != "exec_not_granted" {
+    let is_open = denial.ruling.as_deref().is_some_and(|code| OPEN.contains(&code));
+    if !is_open {
         let rule = of_rule(denial.rule.as_deref());
         let words = exec.argv.join(" ");
-        used.left
-            .insert(format!("{SHELL}: `{words}`: {} ({}{rule})", denial.reason, denial.code));
+        let fix = match denial.code.as_str() {
+            NOT_GRANTED => format!(": {}", denial.fix),
+            _ => String::new(),
+        };
+        used.left.insert(format!(
+            "{SHELL}: `{words}`: {} ({}{rule}){fix}",
+            denial.reason, denial.code
+        ));
         return;
     }
     let asked = exec.argv.first().map_or("", String::as_str);
@@ -210,12 +270,19 @@ fn note_exec(exec: &JudgedExec, fs_view: &FsView<'_>, grants: &Grants<'_>, used:
         text: words.map(shell_word).collect::<Vec<_>>().join(" "),
         dir: exec.cwd.clone(),
     };
-    note_command(&command, fs_view, grants, used);
+    let shell = builtin_for(CommandAccessKind::Runs);
+    let asked = PolicyInput {
+        tool: &shell.name,
+        kind: shell.kind,
+        origin: &shell.origin,
+        args: &Value::Null,
+    };
+    note_command(&command, view, &asked, used);
 }
 
 /// Suggests writing a restored file. A new file that was left out of the patch is only mentioned, because it may belong
 /// into `.gitignore`.
-fn note_change(unruled: &Unruled, used: &mut Used) {
+fn note_change(unruled: &Unruled, used: &mut Suggestion) {
     if unruled.code == "no_rule" && !unruled.left {
         used.shell_writes.insert(unruled.path.clone());
         return;
@@ -242,11 +309,11 @@ fn written(place: &ResolvedPath) -> String {
 
 fn note_command(
     command: &crate::base::access::CommandAccess,
-    fs_view: &FsView<'_>,
-    grants: &Grants<'_>,
-    used: &mut Used,
+    view: &View<'_>,
+    asked: &PolicyInput<'_>,
+    used: &mut Suggestion,
 ) {
-    let reading = match shell::read(&command.text, &command.dir, fs_view, grants) {
+    let reading = match shell::read(&command.text, &command.dir, view.fs_view, &view.grants) {
         Ok(reading) => reading,
         Err(refusal) => {
             used.left
@@ -254,13 +321,22 @@ fn note_command(
             return;
         }
     };
-    let mut write = |place: &Option<ResolvedPath>| used.shell_writes.extend(place.iter().map(written));
-    reading.writes.iter().for_each(|file| write(&file.place));
-    for simple in &reading.commands {
-        simple.writes.iter().for_each(|file| write(&file.place));
+    let outer = reading.writes.iter().map(|file| (file, None));
+    let of_command = |simple| move |file| (file, Some(simple));
+    let own = reading
+        .commands
+        .iter()
+        .flat_map(|simple| simple.writes.iter().map(of_command(simple)));
+    for (file, simple) in outer.chain(own) {
+        if let Some(place) = &file.place
+            && !view.covers(&Need::ShellWrite(file, simple), asked)
+        {
+            used.shell_writes.insert(written(place));
+        }
     }
     for simple in reading.commands.iter().filter(|simple| !simple.state_only) {
-        match &simple.concern {
+        match simple.concern() {
+            _ if view.covers(&Need::Command(simple), asked) => {}
             Some(concern) => {
                 used.left
                     .insert(format!("{SHELL}: {} ({})", concern.reason, concern.code));
@@ -276,6 +352,7 @@ fn note_command(
         let targets = simple
             .hosts
             .iter()
+            .filter(|url| !view.covers(&Need::ShellHost(url, simple), asked))
             .filter_map(|url| hosts::target(&rule_match::with_scheme(url)).ok());
         used.hosts
             .entry(SHELL.to_owned())
@@ -346,7 +423,7 @@ impl Preset {
     }
 }
 
-fn render(used: &Used) -> String {
+fn render(used: &Suggestion) -> String {
     let mut out = "version: 1\n".to_owned();
     let preset = Preset::read_only();
     let (plain, other): (Vec<&String>, Vec<&String>) = used.reading.iter().partition(|tool| preset.allows(tool, true));

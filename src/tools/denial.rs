@@ -92,6 +92,7 @@ mod tests {
         ExecDenial {
             rule: rule.map(str::to_owned),
             code: "exec_denied".to_owned(),
+            ruling: None,
             reason: "`rm` is denied".to_owned(),
             fix: "leave the file alone".to_owned(),
         }

@@ -49,6 +49,7 @@ fn deny(code: &str) -> ExecAnswer {
     ExecAnswer::Deny(ExecDenial {
         rule: Some("test".to_owned()),
         code: code.to_owned(),
+        ruling: None,
         reason: "the test denies it".to_owned(),
         fix: "write another test".to_owned(),
     })

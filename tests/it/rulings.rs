@@ -689,3 +689,56 @@ fn a_directory_without_a_denied_file_is_removed_and_filled() {
         }
     }
 }
+
+/// `writes: paths` of a rule for a program without a profile lets it write what the rules for writing allow, and no more.
+#[test]
+fn a_program_without_a_profile_writes_only_what_rules_allow() {
+    for level in ["full", "landlock"] {
+        let world = World::repo(&[("src/a.txt", "one\n")]);
+        let rules = format!(
+            "version: 1\nrules:\n  - {{ allow: run_shell_command, commands: [fallocate -l 10], writes: paths }}\n  - {{ \
+             allow: write_file, paths: ['src/**'] }}\nsandbox: {{ level: {level} }}\n"
+        );
+        let replies = [
+            shell("fallocate -l 10 src/x.bin"),
+            shell("fallocate -l 10 other.bin"),
+            says("done"),
+        ];
+        world.run(&script(&replies), &rules, &["-p", "x"]);
+        let result = world.result();
+        assert_eq!(world.read("src/x.bin").len(), 10, "{level}: {result}");
+        assert!(!world.ws().join("other.bin").exists(), "{level}: {result}");
+    }
+}
+
+/// A denial at an exec that a rule would lift is suggested, and only what was missing; the run's own tree says what its
+/// paths are, wherever the command is called.
+#[test]
+fn what_was_missing_at_an_exec_is_suggested() {
+    let world = World::repo(&[("README.md", "a\n"), ("docs/a.md", "a\n"), ("src/a.txt", "a\n")]);
+    let rules = "version: 1\nrules:\n  - { allow: run_shell_command, commands: [ls, xargs, sed, rm] }\n  - { allow: \
+                 write_file, paths: ['src/**'] }\n";
+    let replies = [
+        shell("ls *.md | xargs sed -i s/a/b/"),
+        shell("rm -rf docs"),
+        shell("sed '1e id' README.md"),
+        says("done"),
+    ];
+    world.run(&script(&replies), rules, &["-p", "x"]);
+    let out = world.out().to_string_lossy().into_owned();
+    let suggest = || {
+        let done = world
+            .command(&["policy", "suggest", &out])
+            .current_dir(world.path())
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    let text = suggest();
+    assert!(text.contains("paths: [\"README.md\", \"docs/\"]"), "{text}");
+    assert!(!text.contains("commands:"), "{text}");
+    assert!(
+        text.contains("(exec_not_granted)") && text.contains("runs: anything"),
+        "{text}"
+    );
+}

@@ -413,19 +413,24 @@ fn recorded_run(events: &[Event], tools: &Registry) -> suggest::RunToCover {
 
 fn suggested(runs: &[String], format: TextOrJson, workspace: &Path) -> Result<u8, Refusal> {
     let tools = bootstrap::registry(true)?;
-    let (mut seen, mut policies) = (Vec::new(), BTreeSet::new());
+    let (mut found, mut policies) = (suggest::Suggestion::default(), BTreeSet::new());
     for dir in run_dirs(runs, workspace)? {
         let events = journal::read(&dir)?.events;
+        // The paths of its commands are those of its own workspace, as long as that is there.
+        let mut place = workspace.to_owned();
         for event in &events {
             if let EventKind::RunStarted(started) = &event.kind {
                 policies.extend(started.policies.iter().map(|policy| policy.name.clone()));
+                let trees = [Some(&started.workspace), started.isolated_from.as_ref()];
+                let mut trees = trees.into_iter().flatten().map(PathBuf::from);
+                place = trees.find(|tree| tree.is_dir()).unwrap_or(place);
             }
         }
-        seen.push(recorded_run(&events, &tools));
+        let run = recorded_run(&events, &tools);
+        let tree = bootstrap::workspace(&place, &[], None)?;
+        tree.with_fs_view(|fs_view| found.note(&run, fs_view));
     }
-    let tree = bootstrap::workspace(workspace, &[], None)?;
-    let rules = tree.with_fs_view(|fs_view| suggest::suggest(&seen, fs_view));
-    let policy = format!("{}{rules}", suggest::header(&policies));
+    let policy = format!("{}{}", suggest::header(&policies), found.text());
     match format {
         TextOrJson::Text => printed(&policy),
         TextOrJson::Json => printed(&format!("{}\n", json!({ "policy": policy, "policies": policies }))),

@@ -320,6 +320,7 @@ mod tests {
         let denied = ExecDenial {
             rule: Some("r".to_owned()),
             code: "exec_denied".to_owned(),
+            ruling: None,
             reason: "no".to_owned(),
             fix: String::new(),
         };
@@ -389,6 +390,7 @@ mod tests {
         let denied = ExecDenial {
             rule: None,
             code: "exec_denied".to_owned(),
+            ruling: None,
             reason: "no".to_owned(),
             fix: String::new(),
         };

@@ -19,6 +19,8 @@ pub use read::profile as read;
 pub(crate) struct SideEffects {
     /// Whether it writes anywhere in the workspace, as build tools, test runners and interpreters do.
     pub tree: bool,
+    /// Whether it writes any file that a rule for writing allows. Nobody knows which: it has no profile.
+    pub ruled: bool,
     pub starts: Starts,
 }
 
@@ -83,6 +85,8 @@ pub enum ValueClass {
     Behind,
     /// The name of a git setting that holds no credential.
     Setting,
+    /// A git setting with a value (`color.ui=false`) that changes only what git shows, and starts no pager.
+    DisplaySetting,
     /// An argument of a test harness that names no log file.
     Harness,
     /// A lint level or the name of a lint, but no other option of the compiler.
@@ -213,6 +217,11 @@ pub const CLASSES: &[(&str, ValueClass, &str)] = &[
         "git-setting",
         ValueClass::Setting,
         "the name of a git setting that holds no credential",
+    ),
+    (
+        "git-display-setting",
+        ValueClass::DisplaySetting,
+        "`NAME=VALUE` of a git setting that changes only what git shows",
     ),
     (
         "test-argument",
@@ -366,6 +375,7 @@ impl ArgumentSpec {
     pub(crate) fn effect(&self) -> SideEffects {
         SideEffects {
             tree: self.tree.unwrap_or(false),
+            ruled: false,
             starts: self.starts.clone().unwrap_or_default(),
         }
     }

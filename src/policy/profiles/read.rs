@@ -11,7 +11,10 @@ use crate::policy::helpers;
 const MAX_WORDS: usize = 5_000;
 
 /// Lists under `options` whose entries take no value.
-pub(super) const FLAG_LISTS: [&str; 3] = ["harmless", "passed-over", "rewrites-input"];
+pub(super) const FLAG_LISTS: [&str; 3] = ["harmless", PASSED_OVER, "rewrites-input"];
+
+/// The list of the options that a rule's prefix may skip.
+const PASSED_OVER: &str = "passed-over";
 
 /// The values of `traits`.
 pub(super) const TRAITS: [&str; 7] = [
@@ -234,6 +237,7 @@ fn options(files: &SourceFiles, node: &YamlNode, section: &mut ArgumentSpec, pro
         return;
     };
     let mut seen: Vec<String> = Vec::new();
+    let mut passed: Vec<String> = Vec::new();
     for entry in entries {
         let key = Spanned {
             value: entry.key.clone(),
@@ -261,25 +265,37 @@ fn options(files: &SourceFiles, node: &YamlNode, section: &mut ArgumentSpec, pro
                 ));
                 continue;
             }
-            if seen.contains(&name) {
+            // An option that is passed over may take a value, whose class another list says.
+            let listed = match entry.key.as_str() {
+                PASSED_OVER => &mut passed,
+                _ => &mut seen,
+            };
+            if listed.contains(&name) {
                 let message = format!("the option `{name}` is listed twice");
                 problems.push(Diagnostic::error("duplicate-option", word.span, message).help("leave one of them out"));
                 continue;
             }
-            seen.push(name.clone());
+            listed.push(name.clone());
+            if entry.key == PASSED_OVER {
+                continue;
+            }
             let arity = match class {
                 None => Arity::Flag,
                 Some(class) if named.is_some() => Arity::Pair(class),
                 Some(class) if attached => Arity::Attached(class),
                 Some(class) => Arity::Value(class),
             };
-            match entry.key.as_str() {
-                "passed-over" => section.passed.push(name.clone()),
-                "rewrites-input" => section.in_place.push(name.clone()),
-                _ => {}
+            if entry.key == "rewrites-input" {
+                section.in_place.push(name.clone());
             }
             section.options.insert(name, arity);
         }
+    }
+    for name in passed {
+        if !seen.contains(&name) {
+            section.options.insert(name.clone(), Arity::Flag);
+        }
+        section.passed.push(name);
     }
 }
 

@@ -65,7 +65,7 @@ pub fn check(words: &[ShellWord], reads_lines: bool) -> Result<(), CommandRefusa
         return Ok(());
     }
     if REFUSED.contains(&program) {
-        return Err(CommandRefusal::construct(program, fix_for(program)));
+        return Err(CommandRefusal::construct(program, fix_for(program, words)));
     }
     match program {
         "read" => read(words, reads_lines),
@@ -76,8 +76,15 @@ pub fn check(words: &[ShellWord], reads_lines: bool) -> Result<(), CommandRefusa
     }
 }
 
-fn fix_for(program: &str) -> &'static str {
+fn fix_for(program: &str, words: &[ShellWord]) -> &'static str {
+    let sets_path = |word: &ShellWord| word.text.starts_with("PATH=");
     match program {
+        "export" | "declare" | "typeset" | "readonly" if words.iter().any(sets_path) => {
+            "no command may set PATH: run the program by its name or its path"
+        }
+        "ulimit" | "umask" | "shopt" | "jobs" | "times" | "history" | "hash" | "bind" | "disown" | "trap" => {
+            "leave it out, and write only the commands"
+        }
         "export" | "declare" | "typeset" => "put the assignment before the command that needs it: `NAME=value command`",
         "source" | "." => {
             "run the script by its name; of virtual environments, `source .venv/bin/activate` is accepted"

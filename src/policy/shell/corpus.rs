@@ -1,6 +1,6 @@
 //! Test support: judges the corpora of commands with a minimal judge over a fictional tree.
 
-use super::{FileUse, Grants, PrefixWord, Simple, covers, lifts, parse_prefix, read};
+use super::{FileUse, Grants, PrefixWord, Simple, covers, open_concern, parse_prefix, read};
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Deserialize;
@@ -230,9 +230,7 @@ impl CorpusJudge {
             if covering.is_empty() {
                 return Some(format!("no_rule: {}", simple.program));
             }
-            if let Some(concern) = &simple.concern
-                && !covering.iter().any(|prefix| lifts(prefix, simple))
-            {
+            if let Some(concern) = open_concern(covering.iter().map(|prefix| prefix.as_slice()), simple) {
                 return Some(format!("{}: {}", concern.code, concern.reason));
             }
         }

@@ -5,7 +5,7 @@
 type OptionForms = (&'static [&'static str], &'static [(char, &'static str)]);
 
 /// Other forms of options, by program.
-const FORMS: [OptionForms; 6] = [
+const FORMS: [OptionForms; 8] = [
     (
         &["git"],
         &[
@@ -49,6 +49,33 @@ const FORMS: [OptionForms; 6] = [
         ],
     ),
     (&["npm", "pnpm"], &[('g', "global"), ('f', "force")]),
+    (
+        &["tar", "gtar", "bsdtar"],
+        &[
+            ('x', "extract"),
+            ('x', "get"),
+            ('c', "create"),
+            ('t', "list"),
+            ('r', "append"),
+            ('u', "update"),
+            ('A', "concatenate"),
+            ('A', "catenate"),
+            ('f', "file"),
+            ('C', "directory"),
+            ('P', "absolute-names"),
+            ('I', "use-compress-program"),
+        ],
+    ),
+    (
+        &["gh"],
+        &[
+            ('X', "method"),
+            ('f', "raw-field"),
+            ('F', "field"),
+            ('H', "header"),
+            ('R', "repo"),
+        ],
+    ),
 ];
 
 /// Other names of subcommands.
@@ -68,8 +95,34 @@ const NAMES: [(&str, &str, &[&str]); 13] = [
     ("cargo", "remove", &["rm"]),
 ];
 
-/// The fewest characters of an abbreviation, without dashes.
+/// The fewest characters of an abbreviated subcommand.
 const SHORTEST: usize = 2;
+
+/// Programs that are also installed under their name with a version (`pip3`, `python3.12`).
+const VERSIONED: [&str; 3] = ["pip", "python", "pypy"];
+
+/// Programs whose operands are several targets in any order, and settings (`make CC=gcc clean deploy`).
+const WITH_TARGETS: [&str; 12] = [
+    "make", "gmake", "ninja", "just", "task", "rake", "ant", "gradle", "gradlew", "mvn", "mvnw", "tox",
+];
+
+/// Programs whose first word may be a group of short options without a dash (`tar xzf a.tgz`).
+const DASHLESS: [&str; 3] = ["tar", "gtar", "bsdtar"];
+
+/// Whether a program is the one that a deny rule names, or another version of it.
+pub fn is_program(wanted: &str, program: &str) -> bool {
+    let name = |text: &str| -> Option<&'static str> {
+        let is_version = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        let mut names = VERSIONED.into_iter();
+        names.find(|name| text.strip_prefix(name).is_some_and(is_version))
+    };
+    wanted == program || name(wanted).is_some_and(|wanted| name(program) == Some(wanted))
+}
+
+/// Whether an operand before the wanted word may be a further target or a setting.
+pub fn has_targets(program: &str) -> bool {
+    WITH_TARGETS.contains(&program)
+}
 
 /// Whether a word of a deny rule is an option, which may be anywhere in the command.
 pub fn is_option(wanted: &str) -> bool {
@@ -77,8 +130,8 @@ pub fn is_option(wanted: &str) -> bool {
 }
 
 /// Programs that accept options after operands, and have no subcommands.
-const MIXED: [&str; 13] = [
-    "rm", "cp", "mv", "chmod", "chown", "chgrp", "ln", "sed", "gsed", "curl", "wget", "tar", "find",
+const MIXED: [&str; 15] = [
+    "rm", "cp", "mv", "chmod", "chown", "chgrp", "ln", "sed", "gsed", "curl", "wget", "tar", "gtar", "bsdtar", "find",
 ];
 
 /// The words in which to look for an option of a deny rule, out of those after the program: the words after the
@@ -116,18 +169,12 @@ pub fn has_option(program: &str, words: &[Option<&str>], wanted: &str, unknown: 
     if words.iter().any(Option::is_none) && unknown {
         return true;
     }
-    let words: Vec<&str> = words.into_iter().flatten().collect();
+    let dashless = words.first().copied().flatten();
+    let dashless = dashless.filter(|word| DASHLESS.contains(&program) && !word.starts_with('-'));
+    let group = dashless.map(|word| format!("-{word}"));
+    let words: Vec<&str> = words.into_iter().flatten().chain(group.as_deref()).collect();
     if words.iter().any(|word| is_same(word, wanted)) {
         return true;
-    }
-    if let Some(name) = wanted.strip_prefix("--") {
-        let name = name.split('=').next().unwrap_or_default();
-        return forms(program).any(|(letter, long)| long == name && has_letter(&words, letter));
-    }
-    let letters: Vec<char> = wanted.chars().skip(1).collect();
-    // Up to three letters are a group of short options; more are a long option with one dash.
-    if letters.len() > 3 || !letters.iter().all(char::is_ascii_alphanumeric) {
-        return false;
     }
     // The long name, and other letters for it, such as `-R` for `-r` of `rm`.
     let long = |letter: char| {
@@ -141,6 +188,15 @@ pub fn has_option(program: &str, words: &[Option<&str>], wanted: &str, unknown: 
         })
     };
     let either = |letter: char| has_letter(&words, letter) || long(letter);
+    if let Some(name) = wanted.strip_prefix("--") {
+        let name = name.split('=').next().unwrap_or_default();
+        return forms(program).any(|(letter, long)| long == name && either(letter));
+    }
+    let letters: Vec<char> = wanted.chars().skip(1).collect();
+    // Up to three letters are a group of short options; more are a long option with one dash.
+    if letters.len() > 3 || !letters.iter().all(char::is_ascii_alphanumeric) {
+        return false;
+    }
     match (program, letters.as_slice()) {
         // `git branch -D` is `git branch -d -f`.
         ("git", ['D']) => either('D') || (either('d') && either('f')),
@@ -163,7 +219,8 @@ fn is_same(word: &str, wanted: &str) -> bool {
         Some(name) => {
             let given = word.strip_prefix("--").map(bare).unwrap_or_default();
             let value = wanted.contains('=');
-            !value && given.len() >= SHORTEST && name.starts_with(&given)
+            // One letter is enough where no other option begins with it.
+            !value && !given.is_empty() && name.starts_with(&given)
         }
         None => wanted.len() > 2 && word.starts_with("--") && bare(word).strip_prefix('-') == Some(wanted),
     }

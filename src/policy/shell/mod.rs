@@ -43,7 +43,7 @@ use crate::policy::profiles::{OwnProfiles, SideEffects};
 
 pub(crate) use builtins::activates;
 pub(crate) use prefix_match::{Match, best_match, names_program, shell_around, unvouched};
-pub use prefix_match::{PrefixWord, covers, deny_covers, lifts, matched, parse_prefix, surely_covers, texts};
+pub use prefix_match::{PrefixWord, covers, deny_covers, matched, open_concern, parse_prefix, surely_covers, texts};
 pub(crate) use runners::{INSTALLED_DIRS, Launch, ecosystem_of, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
 pub(crate) use searched::{look_below, look_below_moved, may_hold, searched};
@@ -80,12 +80,11 @@ pub struct Simple {
     pub writes: Vec<FileUse>,
     /// URLs (or bare hosts) in positions where the profile expects one.
     pub hosts: Vec<String>,
-    /// The argument profile's objection to the command; `args: any` on a rule lifts it.
-    pub concern: Option<CommandRefusal>,
+    /// The argument profile's objections to the command, each with the index of the word that caused it: a rule that
+    /// spells the word out lifts one, `args: any` lifts all.
+    pub(crate) concerns: Vec<(usize, CommandRefusal)>,
     /// Whether it only reads or changes the shell's own state (`cd`, `true`, `test`, a plain `echo`) and needs no rule.
     pub state_only: bool,
-    /// Indices of the words that caused the concern: a rule that spells them out lifts it.
-    pub(crate) concern_words: Vec<usize>,
     /// The words with each wrapper still in front, for deny rules.
     pub(crate) wrapped: Vec<Vec<ShellWord>>,
     /// The words of the shells whose text it is in (`bash -c TEXT`), also with each wrapper in front, for rules that
@@ -122,6 +121,19 @@ pub struct Simple {
     /// The directories that it searches, each with the paths below it that exceptions of rules may fit; `None` if those
     /// are not known.
     pub(crate) below: Vec<(String, Option<Vec<String>>)>,
+}
+
+impl Simple {
+    /// The first objection of the argument profile.
+    pub fn concern(&self) -> Option<&CommandRefusal> {
+        self.concern_from(0)
+    }
+
+    /// The first objection that is not about one of the first `end` words.
+    pub(crate) fn concern_from(&self, end: usize) -> Option<&CommandRefusal> {
+        let mut open = self.concerns.iter().filter(|(at, _)| *at >= end);
+        open.next().map(|(_, refusal)| refusal)
+    }
 }
 
 /// What a command may run besides its own program, according to its profile.

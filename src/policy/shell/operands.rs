@@ -82,6 +82,17 @@ pub fn apply(
 /// The option of git that is a `cd` for this command.
 const ENTERS: &str = "-C";
 
+/// Other options of git before the subcommand whose value is the next word.
+const VALUED: [&str; 7] = [
+    "-c",
+    "--attr-source",
+    "--config-env",
+    "--git-dir",
+    "--namespace",
+    "--super-prefix",
+    "--work-tree",
+];
+
 /// The state in the directories that git's `-C DIR` enters; they must be exact words before the subcommand. Returns
 /// concerns about directories that cannot be entered.
 fn enter(walk: &CommandWalk<'_>, state: &mut ShellState, words: &[ShellWord]) -> Vec<(usize, CommandRefusal)> {
@@ -99,6 +110,8 @@ fn enter(walk: &CommandWalk<'_>, state: &mut ShellState, words: &[ShellWord]) ->
                     return vec![(NEVER_SPELLED, refusal)];
                 }
             }
+            at += 1;
+        } else if VALUED.contains(&text) {
             at += 1;
         }
         at += 1;
@@ -313,10 +326,12 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> 
             continue;
         }
         let text = text.to_owned();
-        let before = at;
+        let (before, concerns) = (at, pass.used.concerns.len());
         at = option(pass, &profile.top, at, &text);
         let name = text.split_once('=').map_or(text.as_str(), |(name, _)| name);
-        if profile.top.passed.iter().any(|passed| passed == name) {
+        // A value that raises a concern must be spelled out in the rule.
+        let is_harmless = pass.used.concerns.len() == concerns;
+        if is_harmless && profile.top.passed.iter().any(|passed| passed == name) {
             pass.used.passed_over.extend(before..at);
         }
     }
@@ -598,7 +613,12 @@ fn valued(
             at + 1
         }
         (Arity::Value(class) | Arity::Attached(class), Some(from)) => {
-            take(pass, class, at, &tail(&word, from));
+            let value = tail(&word, from);
+            take(pass, class, at, &value);
+            // Some programs leave out the sign in `-f=FILE`, others take it as part of the value.
+            if name.len() == 2 && value.head.len() > 1 && value.head.starts_with('=') {
+                take(pass, class, at, &tail(&word, from + 1));
+            }
             at + 1
         }
         (Arity::Value(ValueClass::Command), None) => embedded(pass, at),
@@ -682,17 +702,25 @@ fn embedded(pass: &mut Pass<'_, '_>, at: usize) -> usize {
     at + length + 2
 }
 
+/// Options of copying programs that name the directory to copy into.
+const DIRECTS: [&str; 2] = ["-t", "--target-directory"];
+
 /// Assigns a class to each operand.
 fn classify(pass: &mut Pass<'_, '_>, section: &ArgumentSpec) {
     let operands = std::mem::take(&mut pass.operands);
     let left_out = usize::from(section.unless.iter().any(|name| pass.given.contains(name)));
     let mut first = section.first.iter().skip(left_out);
     let last = operands.len().saturating_sub(1);
+    // All operands are then copied into the directory that the option names.
+    let is_directed = DIRECTS.iter().any(|name| {
+        section.options.get(*name) == Some(&Arity::Value(ValueClass::Dir))
+            && pass.given.iter().any(|given| given == name)
+    });
     let sources: Vec<ShellWord> = operands.iter().take(last).map(|(_, word)| word.clone()).collect();
     for (index, (at, word)) in operands.iter().enumerate() {
         let class = match first.next() {
             Some(class) => Some(*class),
-            None if index == last && index > 0 && section.last.is_some() => section.last,
+            None if index == last && index > 0 && section.last.is_some() && !is_directed => section.last,
             None => section.more,
         };
         let in_place = section.in_place.iter().any(|name| pass.given.contains(name));

@@ -6,7 +6,7 @@ use super::place::system_name;
 use super::unit::Unit;
 use super::units::split;
 use super::wrappers::LAUNCHERS;
-use super::{CommandReach, CommandReading, Launch, ShellWord, Simple, WordKind};
+use super::{CommandReach, CommandReading, CommandRefusal, Launch, ShellWord, Simple, WordKind};
 use crate::policy::name_folding::tidy;
 
 /// One word of a rule's `commands` entry.
@@ -87,10 +87,14 @@ pub fn covers(prefix: &[PrefixWord], simple: &Simple) -> bool {
     best_match(prefix, simple, false).is_some()
 }
 
-/// Whether the entry covers the command and spells out every word that caused a concern.
-pub fn lifts(prefix: &[PrefixWord], simple: &Simple) -> bool {
-    !simple.concern_words.is_empty()
-        && matched(prefix, simple).is_some_and(|end| simple.concern_words.iter().all(|&at| at < end))
+/// The first objection of the profile that none of the entries which cover the command lifts: the entry that spells out
+/// most of its words counts.
+pub fn open_concern<'p, 's>(
+    prefixes: impl Iterator<Item = &'p [PrefixWord]>,
+    simple: &'s Simple,
+) -> Option<&'s CommandRefusal> {
+    let spelled = prefixes.filter_map(|prefix| matched(prefix, simple)).max();
+    simple.concern_from(spelled.unwrap_or(0))
 }
 
 /// How many words of the command the prefix matches; `None` if it does not cover the command.
@@ -255,7 +259,10 @@ fn matches_words(prefix: &[PrefixWord], words: &[ShellWord], unknown: Unknown) -
         return false;
     };
     let program = base(program);
-    if !first.exact().map_or(unknown.fits(), |text| base(text) == program) {
+    if !first
+        .exact()
+        .map_or(unknown.fits(), |text| meant::is_program(program, base(text)))
+    {
         return false;
     }
     let texts: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
@@ -280,10 +287,10 @@ fn matches_words(prefix: &[PrefixWord], words: &[ShellWord], unknown: Unknown) -
             at += 1;
             match word.exact() {
                 Some(text) if meant::is_subcommand(program, wanted, text) => break,
-                // Skips options before the wanted word, and words that may be their values.
+                // Skips options before the wanted word, words that may be their values, and other targets.
                 Some(text) => {
                     let after_option = at >= 2 && words[at - 2].text.starts_with('-');
-                    if !text.starts_with(['-', '+']) && !after_option {
+                    if !text.starts_with(['-', '+']) && !after_option && !meant::has_targets(program) {
                         return false;
                     }
                 }
@@ -349,7 +356,7 @@ pub fn texts(reading: &CommandReading) -> Vec<Vec<String>> {
 mod tests {
     use super::super::corpus::FS_VIEW;
     use super::super::{CommandReading, Grants, read};
-    use super::{covers, deny_covers, lifts, parse_prefix, texts};
+    use super::{covers, deny_covers, open_concern, parse_prefix, texts};
 
     fn reading(text: &str) -> CommandReading {
         read(text, "", &FS_VIEW, &Grants::default()).unwrap()
@@ -380,8 +387,46 @@ mod tests {
                     "rm --rec -f x",
                     "rm x -rf",
                     "rm -Rf x",
+                    "rm --r --f x",
+                    "rm --r -f x",
+                    "rm --recursive --f x",
                 ],
             ),
+            ("rm --recursive", &["rm --r x", "rm -R x"]),
+            ("git tag -d", &["git tag --d v1", "git tag -d v1"]),
+            (
+                "tar -x",
+                &[
+                    "tar xf a.tar",
+                    "tar xzf a.tgz",
+                    "tar -zxf a.tgz",
+                    "tar --extract -f a.tar",
+                    "tar --get -f a.tar",
+                    "tar --ex --file=a.tar",
+                ],
+            ),
+            ("tar --get", &["tar x -f a.tar", "tar --extract -f a.tar"]),
+            (
+                "gh api -X",
+                &["gh api --method POST x", "gh api x -XPOST", "gh api x --m=POST"],
+            ),
+            (
+                "make deploy",
+                &[
+                    "make CC=x deploy",
+                    "make clean deploy",
+                    "make -j4 deploy",
+                    "make deploy CC=x",
+                    "make -C x all deploy",
+                ],
+            ),
+            ("./gradlew publish", &["./gradlew clean publish"]),
+            ("mvn deploy", &["mvn -q clean deploy"]),
+            (
+                "pip3 install",
+                &["pip install x", "pip3.12 install x", "python3 -m pip install x"],
+            ),
+            ("python -c", &["python3 -c x", "python3.12 -c x"]),
             (
                 "git push --force",
                 &[
@@ -409,6 +454,8 @@ mod tests {
                     "python3 -Impip install x",
                     "python3 -W ignore -m pip install x",
                     "python3 -m pip.__main__ install x",
+                    "pip3 install x",
+                    "pip3.11 --quiet install x",
                 ],
             ),
             ("cargo publish", &["cargo +nightly publish", "cargo -q publish"]),
@@ -459,6 +506,13 @@ mod tests {
             ("helm upgrade --force", &["helm upgrade -f values.yaml web x"]),
             ("git status $", &["git status -s"]),
             ("find -exec", &["find . -executable"]),
+            (
+                "tar -x",
+                &["tar cf x.tar src", "tar -tf x.tar", "tar --create -f x.tar src"],
+            ),
+            ("make deploy", &["make", "make DEPLOY=1 all", "make deployment"]),
+            ("pip install", &["pipx install x", "pip-compile install"]),
+            ("gh api -X", &["gh api x", "gh api --paginate x"]),
         ] {
             for text in texts {
                 assert!(!denies(entry, text), "{entry}: {text}");
@@ -527,11 +581,18 @@ mod tests {
 
     #[test]
     fn a_rule_that_spells_an_option_out_lifts_the_concern() {
+        let pushed = reading("docker build --push .");
+        let prefix = parse_prefix("docker build").unwrap();
+        let concern = open_concern([prefix.as_slice()].into_iter(), &pushed.commands[0]).unwrap();
+        assert_eq!(concern.code, "unknown_option:--push");
         let found = reading("go build -toolexec ./x");
-        let spelled = parse_prefix("go build -toolexec").unwrap();
-        assert!(found.commands[0].concern.is_some());
-        assert!(lifts(&spelled, &found.commands[0]));
-        assert!(!lifts(&parse_prefix("go build").unwrap(), &found.commands[0]));
+        assert!(found.commands[0].concern().is_some());
+        let open = |entry: &str| {
+            let prefix = parse_prefix(entry).unwrap();
+            open_concern([prefix.as_slice()].into_iter(), &found.commands[0]).is_some()
+        };
+        assert!(!open("go build -toolexec"));
+        assert!(open("go build"));
     }
 
     #[test]

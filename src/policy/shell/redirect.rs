@@ -1,6 +1,7 @@
 //! Interprets redirections as reads and writes; here-documents and here-strings.
 
 use super::scope::{CommandWalk, ShellState};
+use super::unit::Unit;
 use super::{CommandRefusal, FileUse, place, units, words};
 use brush_parser::ast::{IoFileRedirectKind, IoFileRedirectTarget, IoHereDocument, IoRedirect};
 
@@ -103,12 +104,26 @@ fn target(walk: &mut CommandWalk<'_>, state: &ShellState, source: &str) -> Resul
     let Some(text) = word.exact() else {
         return Err(opaque());
     };
-    if text.starts_with("/dev/tcp") || text.starts_with("/dev/udp") || source.contains('{') {
+    if text.starts_with("/dev/tcp") || text.starts_with("/dev/udp") || has_braces(source)? {
         return Err(opaque());
     }
     let mut uses = place::of_text(walk, state, text).ok_or_else(opaque)?;
     uses.iter_mut().for_each(|used| used.in_place = true);
     Ok(uses)
+}
+
+/// Whether a word has a brace that is not quoted, which bash would expand.
+fn has_braces(source: &str) -> Result<bool, CommandRefusal> {
+    let is_brace = |unit: &Unit| {
+        matches!(
+            unit,
+            Unit::Char {
+                value: '{',
+                quoted: false
+            }
+        )
+    };
+    Ok(units::split(source)?.iter().any(is_brace))
 }
 
 fn body(walk: &mut CommandWalk<'_>, state: &ShellState, document: &IoHereDocument) -> Result<(), CommandRefusal> {

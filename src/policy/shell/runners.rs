@@ -697,6 +697,7 @@ fn node_bin(walk: &CommandWalk<'_>, dir: &str, name: &str) -> Option<String> {
 pub(crate) fn unprofiled() -> SideEffects {
     SideEffects {
         tree: true,
+        ruled: false,
         starts: Starts::Anything,
     }
 }

@@ -39,6 +39,8 @@ pub struct CommandWalk<'a> {
     pub heredocs: usize,
     /// Variables that the text itself has set.
     pub variables: Vec<String>,
+    /// The directories that earlier commands of the text make, from the workspace's root.
+    pub made: Vec<String>,
     /// At an exec: the identity of the program, until it has been examined.
     pub executed: Option<String>,
 }
@@ -58,6 +60,7 @@ impl<'a> CommandWalk<'a> {
             targets: Vec::new(),
             heredocs: 0,
             variables: Vec::new(),
+            made: Vec::new(),
             executed: None,
         }
     }

@@ -10,6 +10,7 @@ use super::{
     CommandReach, CommandReading, CommandRefusal, FileUse, ShellWord, Simple, WordKind, assign, builtins, chdir,
     extended, place, words,
 };
+use crate::base::access::PathStatus;
 use crate::base::grant::Starts;
 use crate::policy::name_folding::tidy;
 use crate::policy::profiles::{self, SideEffects};
@@ -231,6 +232,9 @@ fn finish(
     concerns: Vec<(usize, CommandRefusal)>,
 ) -> Result<ExitDirectories, CommandRefusal> {
     let mut used = word_use(walk, state, &job.words, &program, redirects.input, concerns);
+    let new_dirs = used.writes.iter().filter_map(|used| used.place.as_ref());
+    let new_dirs = new_dirs.filter(|place| place.inside && place.found == PathStatus::NewDir);
+    walk.made.extend(new_dirs.map(|place| place.path.clone()));
     let look_up = program == "command"
         && job
             .words
@@ -271,8 +275,6 @@ fn finish(
         reads: [used.reads, redirects.reads].concat(),
         writes: [used.writes, redirects.writes].concat(),
         hosts: used.hosts,
-        concern: used.concerns.first().map(|(_, refusal)| refusal.clone()),
-        concern_words: used.concerns.iter().map(|(at, _)| *at).collect(),
         wrapped: job.wrapped,
         within: Vec::new(),
         passed_over: used.passed_over,
@@ -281,6 +283,7 @@ fn finish(
             (false, CommandReach::Nothing) if !used.concerns.is_empty() => CommandReach::Operands,
             (false, reach) => reach,
         },
+        concerns: used.concerns,
         dirs: state.dirs.known().map(<[String]>::to_vec),
         deferred: used.deferred,
         options: used.options,
@@ -351,12 +354,14 @@ fn effect(program: &str, by_profile: SideEffects) -> SideEffects {
     if wrappers::is_wrapper(program) {
         return SideEffects {
             tree: false,
+            ruled: false,
             starts: Starts::Judged,
         };
     }
     match program.starts_with("./") {
         true => SideEffects {
             tree: true,
+            ruled: false,
             starts: Starts::Anything,
         },
         false => by_profile,
@@ -413,6 +418,7 @@ fn inner_text(
         texts: walk.texts + 1,
         via,
         reading: std::mem::take(&mut walk.reading),
+        made: std::mem::take(&mut walk.made),
         ..CommandWalk::new(text, walk.fs_view, walk.grants, walk.inner)
     };
     let start = ShellState {
@@ -430,6 +436,7 @@ fn inner_text(
         note(&mut inner, vec![ShellWord::known(":")]);
     }
     walk.reading = inner.reading;
+    walk.made = inner.made;
     let dirs = state.dirs.known().map(<[String]>::to_vec);
     let shells: Vec<Vec<ShellWord>> = job.wrapped.into_iter().chain([job.words]).collect();
     for simple in walk.reading.commands.iter_mut().skip(before) {

@@ -63,11 +63,11 @@ fn output_options_write() {
         ("tar -czf a.tgz docs", vec!["docs"], vec!["a.tgz"]),
     ] {
         let found = reading(text);
-        assert!(found.commands[0].concern.is_none(), "{text}");
+        assert!(found.commands[0].concern().is_none(), "{text}");
         assert_eq!(paths(&found.commands[0].reads), reads, "{text}");
         assert_eq!(paths(&found.commands[0].writes), writes, "{text}");
     }
-    assert!(reading("tar -cf host:a.tar docs").commands[0].concern.is_some());
+    assert!(reading("tar -cf host:a.tar docs").commands[0].concern().is_some());
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn words_that_are_not_known_are_left_to_the_exec() {
         let last = found.commands.iter().rfind(|simple| !simple.state_only).unwrap();
         let pattern = text.ends_with("*.txt");
         assert!(last.deferred.is_some() || pattern, "{text}");
-        assert!(last.concern.is_none(), "{text}");
+        assert!(last.concern().is_none(), "{text}");
         let without = read(text, "", &FS_VIEW, &Grants::default());
         let refused = without.is_err_and(|refusal| refusal.code == "refused_construct:cd") || reading_refuses(text);
         assert!(refused || pattern, "without a witness: {text}");
@@ -153,8 +153,7 @@ fn reading_refuses(text: &str) -> bool {
     };
     let opaque = |simple: &super::Simple| {
         simple
-            .concern
-            .as_ref()
+            .concern()
             .is_some_and(|concern| concern.code == "opaque_argument")
     };
     found.commands.iter().any(opaque)

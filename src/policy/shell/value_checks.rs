@@ -29,6 +29,7 @@ pub fn is_plain(class: ValueClass, word: &ShellWord) -> bool {
                 .iter()
                 .any(|word| name.contains(word))
         }
+        ValueClass::DisplaySetting => is_display_setting(text),
         ValueClass::Stdout => matches!(text, "-" | "/dev/null"),
         ValueClass::Remote => !text.contains(':') && !text.contains('@'),
         ValueClass::Refspec => !text.contains("::") && !text.contains("://") && !text.contains('@'),
@@ -67,6 +68,22 @@ fn is_mode(text: &str) -> bool {
         return text.len() <= 3 || text.len() == 4 && text.starts_with('0');
     }
     !text.contains(['s', 't'])
+}
+
+/// A setting of git that changes only what it shows. A pager other than `cat`, which git does not start, is a program.
+fn is_display_setting(text: &str) -> bool {
+    let (name, value) = text.split_once('=').unwrap_or((text, "true"));
+    let name = name.to_ascii_lowercase();
+    let is_switch = matches!(value, "true" | "false" | "on" | "off" | "yes" | "no" | "0" | "1");
+    match name.as_str() {
+        "core.pager" => value == "cat",
+        "core.quotepath" => is_switch,
+        _ if name.starts_with("color.") => value
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-# ".contains(&byte)),
+        _ if name.starts_with("pager.") => matches!(value, "false" | "off" | "no" | "0"),
+        _ => name.starts_with("advice.") && is_switch,
+    }
 }
 
 /// A make variable that names no program: a switch, or a well-known compiler.

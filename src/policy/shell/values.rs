@@ -71,7 +71,7 @@ pub fn defer(pass: &mut Pass<'_, '_>, at: usize) {
     }
 }
 
-/// The target of copies: the file itself, or the names below it if it is a directory.
+/// The target of copies: the file itself, or the names below it if it is, or becomes, a directory.
 pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord, sources: &[ShellWord]) {
     if remote(&word.text) {
         take(pass, ValueClass::Archive, at, word);
@@ -83,11 +83,16 @@ pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord, sources: &[She
     let places = place::of_text(pass.walk, pass.state, &target).unwrap_or_default();
     let leads_to_dir = |found: &FileUse| found.place.as_ref().is_some_and(|place| place.found == PathStatus::Dir);
     let is_dir = places.iter().any(leads_to_dir);
-    // Then only the new entry of the directory is written.
-    if !is_dir || !places.iter().all(leads_to_dir) || !puts_files(pass, sources) {
+    let is_made = !places.is_empty() && places.iter().all(|found| is_made_before(pass.walk, found));
+    let holds_names = is_dir || is_made || sources.len() > 1 || target.ends_with('/');
+    // Of a directory that is there only the new entries are written.
+    let puts = is_dir && places.iter().all(leads_to_dir) && puts_files(pass, sources);
+    if !is_dir && (holds_names || copies_dir(pass, sources)) {
+        made(pass, at, word);
+    } else if !puts {
         take(pass, ValueClass::Out, at, word);
     }
-    if !is_dir && sources.len() < 2 && !target.ends_with('/') {
+    if !holds_names {
         return;
     }
     for source in sources {
@@ -96,7 +101,10 @@ pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord, sources: &[She
             .map(|text| text.trim_end_matches('/').rsplit('/').next().unwrap_or_default());
         match name {
             Some(name) if !matches!(name, "" | "." | "..") => {
-                let uses = place::of_text(pass.walk, pass.state, &format!("{target}/{name}")).unwrap_or_default();
+                let mut uses = place::of_text(pass.walk, pass.state, &format!("{target}/{name}")).unwrap_or_default();
+                if copies_dir(pass, std::slice::from_ref(source)) {
+                    uses.iter_mut().for_each(become_dir);
+                }
                 place::add(&mut pass.used.writes, uses);
             }
             _ => unknown_write(pass, at, word),
@@ -104,12 +112,38 @@ pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord, sources: &[She
     }
 }
 
+/// Whether an earlier command of the text makes a directory at a place where nothing is yet.
+fn is_made_before(walk: &CommandWalk<'_>, found: &FileUse) -> bool {
+    let below = |made: &String, path: &str| {
+        made.strip_prefix(path)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let place = found.place.as_ref().filter(|place| place.found == PathStatus::Nothing);
+    place.is_some_and(|place| place.inside && walk.made.iter().any(|made| below(made, &place.path)))
+}
+
+/// Whether the command copies or moves a directory, so that a target which is not there becomes one. A link to a
+/// directory is none.
+fn copies_dir(pass: &Pass<'_, '_>, sources: &[ShellWord]) -> bool {
+    let is_dir = |found: FileUse| found.place.is_some_and(|place| place.found == PathStatus::Dir);
+    let names_dir = |source: &ShellWord| {
+        let found = source
+            .exact()
+            .and_then(|text| place::of_text(pass.walk, pass.state, text));
+        found.is_some_and(|found| found.into_iter().any(is_dir))
+    };
+    program_of(pass) != "ln" && sources.iter().any(names_dir)
+}
+
+fn program_of<'a>(pass: &Pass<'a, '_>) -> &'a str {
+    let program = pass.words.first().map_or("", |word| word.text.as_str());
+    program.rsplit('/').next().unwrap_or_default()
+}
+
 /// Whether the command certainly copies or moves only files, each of which becomes an entry of a directory that exists.
 fn puts_files(pass: &Pass<'_, '_>, sources: &[ShellWord]) -> bool {
     const PUTS: [&str; 4] = ["cp", "git", "install", "mv"];
     const OTHERWISE: [&str; 6] = ["-D", "-T", "-d", "--directory", "-t", "--target-directory"];
-    let program = pass.words.first().map_or("", |word| word.text.as_str());
-    let program = program.rsplit('/').next().unwrap_or_default();
     let is_file = |found: &FileUse| {
         let place = found.place.as_ref();
         place.is_some_and(|place| matches!(place.found, PathStatus::File | PathStatus::HardLinked))
@@ -119,7 +153,7 @@ fn puts_files(pass: &Pass<'_, '_>, sources: &[ShellWord]) -> bool {
         let found = text.and_then(|text| place::of_text(pass.walk, pass.state, text));
         found.is_some_and(|found| !found.is_empty() && found.iter().all(is_file))
     };
-    PUTS.contains(&program)
+    PUTS.contains(&program_of(pass))
         && !pass.given.iter().any(|name| OTHERWISE.contains(&name.as_str()))
         && !sources.is_empty()
         && sources.iter().all(are_files)
@@ -210,7 +244,12 @@ fn plain(pass: &mut Pass<'_, '_>, class: ValueClass, at: usize, word: &ShellWord
         _ if word.exact().is_none() => defer(pass, at),
         _ if !is_plain(class, word) => {
             let reason = format!("`{}` is not a value that the profile accepts as harmless", word.text);
-            concern(pass, at, "program_argument", &reason);
+            let code = match class {
+                // As for every option that may start a program.
+                ValueClass::DisplaySetting => "unknown_option:-c",
+                _ => "program_argument",
+            };
+            concern(pass, at, code, &reason);
         }
         ValueClass::Remote | ValueClass::Module | ValueClass::Package if word.text.starts_with(['/', '.', '~']) => {
             read(pass, at, word);
@@ -432,13 +471,13 @@ pub fn write(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
 fn made(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     let before = pass.used.writes.len();
     write(pass, at, word);
-    for place in pass.used.writes[before..]
-        .iter_mut()
-        .filter_map(|used| used.place.as_mut())
-    {
-        if place.found == PathStatus::Nothing {
-            place.found = PathStatus::NewDir;
-        }
+    pass.used.writes[before..].iter_mut().for_each(become_dir);
+}
+
+/// Counts a place where nothing is yet as a directory that is created.
+fn become_dir(used: &mut FileUse) {
+    if let Some(place) = used.place.as_mut().filter(|place| place.found == PathStatus::Nothing) {
+        place.found = PathStatus::NewDir;
     }
 }
 

@@ -37,13 +37,19 @@ fn seen(set: &PolicySet, tool: &str, args: &Value) -> RecordedCall {
     }
 }
 
+fn text_for(run: &RunToCover) -> String {
+    let mut found = Suggestion::default();
+    lexical_access::without_tree(|fs_view| found.note(run, fs_view));
+    found.text()
+}
+
 fn suggested(done: &[RecordedCall], shown: &Shown) -> String {
     let run = RunToCover {
         policies: None,
         calls: done.to_vec(),
         shown: shown.clone(),
     };
-    lexical_access::without_tree(|fs_view| suggest(&[run], fs_view))
+    text_for(&run)
 }
 
 #[test]
@@ -56,7 +62,7 @@ fn commands_are_read_as_the_run_read_them() {
         calls: done.to_vec(),
         shown: Shown::default(),
     };
-    let text = lexical_access::without_tree(|fs_view| suggest(&[run], fs_view));
+    let text = text_for(&run);
     assert!(!text.contains("Not suggested") && text.contains("lister"), "{text}");
     let ruling = seen(&set(&text), SHELL, &json!({ "command": commands[0] })).ruling;
     assert_eq!(ruling.decision, Decision::Allow, "{}\n{text}", ruling.reason);
@@ -213,15 +219,16 @@ fn many_files_of_one_directory_become_one_pattern() {
 
 #[test]
 fn what_showed_while_commands_ran_is_suggested() {
-    let exec = |path: &str, argv: &[&str], code: Option<&str>| JudgedExec {
+    let exec = |path: &str, argv: &[&str], denied: Option<(&str, Option<&str>)>| JudgedExec {
         path: path.to_owned(),
         argv: argv.iter().map(|word| (*word).to_owned()).collect(),
         cwd: String::new(),
-        denied: code.map(|code| crate::base::grant::ExecDenial {
-            rule: (code == "exec_denied").then(|| "no-push".to_owned()),
+        denied: denied.map(|(code, ruling)| crate::base::grant::ExecDenial {
+            rule: (ruling == Some("deny_rule")).then(|| "no-push".to_owned()),
             code: code.to_owned(),
+            ruling: ruling.map(str::to_owned),
             reason: "because".to_owned(),
-            fix: String::new(),
+            fix: "add `runs: anything`".to_owned(),
         }),
     };
     let change = |path: &str, code: &str, left: bool| Unruled {
@@ -235,14 +242,30 @@ fn what_showed_while_commands_ran_is_suggested() {
     };
     let shown = Shown {
         execs: vec![
-            exec("/usr/bin/cargo", &["cargo", "fmt", "--all"], Some("exec_not_granted")),
+            exec(
+                "/usr/bin/cargo",
+                &["cargo", "fmt", "--all"],
+                Some(("exec_denied", Some("no_rule"))),
+            ),
             exec(
                 "/usr/bin/grep",
                 &["innocent", "-n", "it's", "src/a.rs"],
-                Some("exec_not_granted"),
+                Some(("exec_denied", Some("no_rule"))),
+            ),
+            exec(
+                "/usr/bin/sed",
+                &["sed", "-i", "s/a/b/", "README.md"],
+                Some(("exec_denied", Some("redirect_write"))),
             ),
             exec("/usr/bin/sort", &["sort", "a"], None),
-            exec("/usr/bin/git", &["git", "push"], Some("exec_denied")),
+            exec(
+                "/usr/bin/git",
+                &["git", "push"],
+                Some(("exec_denied", Some("deny_rule"))),
+            ),
+            // By a journal of an earlier version.
+            exec("/usr/bin/rm", &["rm", "b"], Some(("exec_denied", None))),
+            exec("/usr/bin/id", &["id"], Some(("exec_not_granted", None))),
         ],
         unruled: vec![
             change("lib/a.rs", "no_rule", false),
@@ -255,7 +278,14 @@ fn what_showed_while_commands_ran_is_suggested() {
     for (tool, args, allowed) in [
         ("run_shell_command", json!({ "command": "cargo fmt --all" }), true),
         ("run_shell_command", json!({ "command": "grep -n it src/a.rs" }), true),
+        (
+            "run_shell_command",
+            json!({ "command": "sed -i s/a/b/ README.md" }),
+            true,
+        ),
         ("run_shell_command", json!({ "command": "sort a" }), false),
+        ("run_shell_command", json!({ "command": "rm b" }), false),
+        ("run_shell_command", json!({ "command": "id" }), false),
         ("run_shell_command", json!({ "command": "git push" }), false),
         ("write_file", json!({ "file_path": "lib/a.rs" }), true),
         ("write_file", json!({ "file_path": "out.log" }), false),
@@ -270,6 +300,7 @@ fn what_showed_while_commands_ran_is_suggested() {
     }
     for comment in [
         "# - run_shell_command: `git push`",
+        "# - run_shell_command: `id`: because (exec_not_granted): add `runs: anything`",
         "# - out.log: was left out",
         "# - .env: was put back",
     ] {
@@ -291,7 +322,7 @@ fn what_the_policies_of_a_run_allow_is_not_suggested() {
             calls: calls_seen.to_vec(),
             shown: Shown::default(),
         };
-        lexical_access::without_tree(|fs_view| suggest(&[run], fs_view))
+        text_for(&run)
     };
     assert_eq!(
         suggested(&done),
@@ -302,4 +333,35 @@ fn what_the_policies_of_a_run_allow_is_not_suggested() {
     let mut older = done[2].clone();
     older.ruling = done[0].ruling.clone();
     assert!(suggested(&[older]).contains("docs.rs"));
+}
+
+/// Only what is missing is suggested: a rule for a command that the policy allows already would allow more of it.
+#[test]
+fn what_a_denied_line_may_do_already_is_not_suggested() {
+    let policy = set(
+        "version: 1\nrules:\n  - allow: run_shell_command\n    commands: [cat, ls, sort]\n    except: { paths: ['internal/**'] }\n  - { allow: write_file, paths: ['src/**'] }\n",
+    );
+    for (command, rules) in [
+        (
+            "sort -o out.txt data.csv",
+            "  - allow: write_file\n    paths: [\"out.txt\"]\n",
+        ),
+        (
+            "ls && cd src && touch z.py && cat z.py",
+            "  - allow: run_shell_command\n    commands: [\"touch\"]\n",
+        ),
+        (
+            "cat a > src/b && make CC=gcc all",
+            "  - allow: run_shell_command\n    commands: [\"make\"]\n",
+        ),
+    ] {
+        let done = seen(&policy, SHELL, &json!({ "command": command }));
+        assert_eq!(done.ruling.decision, Decision::Deny, "{command}");
+        let run = RunToCover {
+            policies: Some(policy.clone()),
+            calls: vec![done],
+            shown: Shown::default(),
+        };
+        assert_eq!(text_for(&run), format!("version: 1\nrules:\n{rules}"), "{command}");
+    }
 }

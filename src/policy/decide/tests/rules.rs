@@ -211,3 +211,34 @@ fn a_result_of_this_run_is_free_to_read() {
         Decision::Deny
     );
 }
+
+/// Nobody knows which paths it writes, so each file is ruled on after the command.
+#[test]
+fn a_program_without_a_profile_writes_what_rules_for_writing_allow() {
+    let rules = |writes: &str| {
+        format!(
+            "version: 1\nrules:\n  - {{ allow: run_shell_command, commands: [fallocate -l 10, ./w.sh, sort], writes: {writes} }}\n  - {{ allow: write_file, paths: ['src/**'] }}\n"
+        )
+    };
+    let below_src = Writes::Paths {
+        paths: vec![WritePath {
+            path: "src".to_owned(),
+            kind: WriteKind::Ruled,
+        }],
+        maybe: Vec::new(),
+    };
+    let (paths, tree, nothing) = (rules("paths"), rules("tree"), rules("nothing"));
+    for (texts, command_text, writes) in [
+        (vec![paths.as_str()], "fallocate -l 10 src/x", &below_src),
+        (vec![paths.as_str()], "./w.sh src/x", &below_src),
+        (vec![paths.as_str()], "sort README.md", &Writes::Nothing),
+        (vec![nothing.as_str()], "./w.sh src/x", &Writes::Nothing),
+        (vec![tree.as_str()], "./w.sh src/x", &Writes::Tree),
+        (vec![tree.as_str(), paths.as_str()], "./w.sh src/x", &below_src),
+        (vec![paths.as_str(), nothing.as_str()], "./w.sh src/x", &Writes::Nothing),
+    ] {
+        let ruling = command(&set_of(&texts), command_text);
+        assert_eq!(ruling.decision, Decision::Allow, "{command_text}: {}", ruling.reason);
+        assert_eq!(&ruling.writes, writes, "{command_text} {texts:?}");
+    }
+}

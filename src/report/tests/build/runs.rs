@@ -135,6 +135,7 @@ pub(in crate::report::tests) fn at_exec() -> Run {
     let denial = ExecDenial {
         rule: Some("rust.yaml:12".to_owned()),
         code: "exec_denied".to_owned(),
+        ruling: None,
         reason: "write tests/<a>.rs is denied by rule rust.yaml:12".to_owned(),
         fix: "leave the tests as they are".to_owned(),
     };
