@@ -5,7 +5,7 @@ use crate::base::ids::RunId;
 use crate::base::slug::slug;
 use crate::deliver::message::is_branch_name;
 use crate::report::export::ReportFile as Output;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -298,7 +298,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub params: Option<PathBuf>,
     /// The value of `{{ input }}`: a file, or `-` for stdin, in the format that the recipe declares (JSON, JSON Lines
-    /// or text)
+    /// or text). With `-p` it is one JSON document, which is appended to the prompt
     #[arg(long, value_name = "FILE|-")]
     pub input: Option<String>,
     /// The input as a JSON value, independent of the recipe's format; a batch uses it for its jobs
@@ -379,7 +379,7 @@ pub struct BatchArgs {
     /// In a step of GitHub Actions: write the step's outputs and summary, and annotations on stderr [env: OVERNIGHT_GITHUB]
     #[arg(long)]
     pub github: bool,
-    /// Print no progress on stderr
+    /// Print no progress, nothing on success, and the reason on stderr otherwise; `--format json` still prints the result
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -648,10 +648,16 @@ pub enum PolicyCommand {
         format: TextOrJson,
     },
     /// Suggest the smallest rules that would have allowed what runs did
+    #[command(
+        override_usage = "overnight policy suggest [OPTIONS] <RUNS>...\n       overnight policy suggest [OPTIONS] --last"
+    )]
     Suggest {
         /// Run directories or run ids, or directories of batches: all runs in them
-        #[arg(required = true, add = candidates::runs())]
+        #[arg(required_unless_present = "last", add = candidates::runs())]
         runs: Vec<String>,
+        /// The newest run of the workspace; runs of samples do not count
+        #[arg(long, conflicts_with = "runs")]
+        last: bool,
         /// With `json`, stdout has one object with the rules and the policies of the runs
         #[arg(long, value_enum, default_value_t)]
         format: TextOrJson,
@@ -671,7 +677,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "STR", conflicts_with_all = ["tool", "calls", "run"])]
     pub command: Option<String>,
     /// A tool
-    #[arg(long, value_name = "NAME", requires = "args", conflicts_with_all = ["calls", "run"])]
+    #[arg(long, value_name = "NAME", requires = "args", conflicts_with_all = ["calls", "run"], add = candidates::tools())]
     pub tool: Option<String>,
     /// Its arguments
     #[arg(long, value_name = "JSON|@FILE", requires = "tool", conflicts_with_all = ["command", "calls", "run"])]
@@ -827,6 +833,7 @@ pub enum ToolsCommand {
 #[derive(Debug, Args)]
 pub struct CallArgs {
     /// The tool
+    #[arg(add = candidates::tools())]
     pub name: String,
     /// Its arguments: JSON, or `@FILE`
     #[arg(long, value_name = "JSON|@FILE")]
@@ -874,6 +881,7 @@ pub struct InitArgs {
 #[derive(Debug, Args)]
 pub struct ManArgs {
     /// The page of one command, for example `run` or `policy check` (default: all pages)
+    #[arg(add = candidates::words(command_names))]
     pub command: Vec<String>,
     /// Write one file per command to this directory
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
@@ -904,6 +912,9 @@ pub enum RunsCommand {
         /// Run directories or run ids
         #[arg(add = candidates::runs())]
         runs: Vec<String>,
+        /// The newest run of the workspace; runs of samples do not count
+        #[arg(long, conflicts_with = "runs")]
+        last: bool,
         /// Output format of stdout
         #[arg(long, value_enum, default_value_t)]
         format: TextOrJson,
@@ -920,6 +931,13 @@ pub enum RunsCommand {
         #[arg(long, value_enum, default_value_t)]
         format: TextOrJson,
     },
+}
+
+/// The names of the commands.
+fn command_names() -> Vec<String> {
+    let root = Cli::command();
+    let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.map(|command| command.get_name().to_owned()).collect()
 }
 
 fn output(text: &str) -> Result<Output, String> {

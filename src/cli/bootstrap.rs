@@ -24,7 +24,7 @@ use crate::policy::hosts::{self, HostPattern};
 use crate::policy::{self, PolicySet, Uses, WishedLevel};
 use crate::process::private::{self, Private, Wishes};
 use crate::process::{self, Confinement, Masks, Network, SandboxLevel, proxy, temporary, venv};
-use crate::provider::open::{OpenError, OpenWith, open_all};
+use crate::provider::open::{OpenError, OpenWith, check_name, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
 use crate::provider::unasked::Unasked;
@@ -495,6 +495,9 @@ pub fn provider(plan: &Plan, shared: &RunFlags, workspace: &Path) -> Result<Arc<
                 .to_owned(),
         ));
     };
+    if is_played(model) {
+        check_name(model).map_err(Refusal::Usage)?;
+    }
     if let Some(run) = model.strip_prefix(REPLAY) {
         return replay(run, workspace, shared.replay == Replaying::Strict);
     }

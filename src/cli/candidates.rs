@@ -5,19 +5,21 @@ use crate::base::outcome::Verdict;
 use crate::journal::run_dirs;
 use crate::policy::presets;
 use crate::report::export::ReportFile;
+use crate::tools::builtin_specs;
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
-use std::ffi::OsStr;
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 
 /// Upper limit for the candidates of one kind.
 const LIMIT: usize = 200;
 
-/// Runs of the current directory, newest first.
+/// Runs of the tree that the command line names, else of the current directory, newest first.
 pub fn runs() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
-        let runs = run_dirs::list(Path::new(".")).unwrap_or_default();
+        let typed: Vec<OsString> = std::env::args_os().collect();
+        let runs = run_dirs::list(&tree(&typed)).unwrap_or_default();
         let newest = runs.into_iter().rev().take(LIMIT);
         newest
             .enumerate()
@@ -29,6 +31,42 @@ pub fn runs() -> ArgValueCandidates {
             })
             .collect()
     })
+}
+
+/// The tree of the command line that is being completed: `-C` works as if started there, and the others are relative to
+/// it.
+fn tree(typed: &[OsString]) -> PathBuf {
+    let value = |names: &[&str]| {
+        let long = names.iter().filter(|name| name.starts_with("--"));
+        let joined = long.map(|name| format!("{name}=")).collect::<Vec<_>>();
+        let found = typed.iter().enumerate().find_map(|(at, word)| {
+            if names.iter().any(|name| word == name) {
+                return typed.get(at + 1).cloned();
+            }
+            let word = word.to_str()?;
+            let value = joined.iter().find_map(|start| word.strip_prefix(start.as_str()));
+            value.map(OsString::from)
+        });
+        found.map(PathBuf::from)
+    };
+    let start = value(&["-C"]).unwrap_or_else(|| PathBuf::from("."));
+    match value(&["--workspace", "--repo"]) {
+        Some(tree) => start.join(tree),
+        None => start,
+    }
+}
+
+/// The built-in tools.
+pub fn tools() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let specs = builtin_specs().iter();
+        specs.map(|spec| CompletionCandidate::new(spec.name.as_str())).collect()
+    })
+}
+
+/// These words.
+pub fn words(all: fn() -> Vec<String>) -> ArgValueCandidates {
+    ArgValueCandidates::new(move || all().into_iter().map(CompletionCandidate::new).collect())
 }
 
 /// The outputs of a run.
@@ -83,4 +121,24 @@ fn with_files(current: &OsStr, names: &[&str], dir: &str) -> Vec<CompletionCandi
     }
     found.extend(PathCompleter::file().complete(current));
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_looked_up_in_the_tree_that_was_typed() {
+        for (typed, expected) in [
+            ("overnight report ", "."),
+            ("overnight -C a report ", "a"),
+            ("overnight report --workspace b ", "./b"),
+            ("overnight report --workspace=b ", "./b"),
+            ("overnight -C a deliver --repo b ", "a/b"),
+            ("overnight -C a deliver --repo /b ", "/b"),
+        ] {
+            let words: Vec<OsString> = typed.split(' ').map(OsString::from).collect();
+            assert_eq!(tree(&words), PathBuf::from(expected), "{typed}");
+        }
+    }
 }

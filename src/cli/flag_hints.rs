@@ -16,6 +16,7 @@ const HINTS: &[(&[&str], &str)] = &[
             "--full-auto",
             "--auto-approve",
             "--ask-for-approval",
+            "-a",
             "--approval-mode",
             "--permission-mode",
             "--allowed-tools",
@@ -33,7 +34,7 @@ const HINTS: &[(&[&str], &str)] = &[
     ),
     (
         &["--json", "--output-format", "--output", "-o"],
-        "`--format json` prints the result as JSON; `--out DIR` names the run directory",
+        "`--format json` prints the result as JSON, and `--out DIR` names the run directory; the answer is on stdout: `> FILE`",
     ),
     (
         &[
@@ -116,7 +117,7 @@ const HINTS: &[(&[&str], &str)] = &[
         "the answer is on stdout and nothing else: write `> FILE`",
     ),
     (
-        &["--read", "--file", "--context"],
+        &["--read", "--file", "-f", "--context", "--all-files"],
         "a model reads files by itself: name them in the prompt, or under `context` of a recipe",
     ),
     (
@@ -168,11 +169,11 @@ const HINTS: &[(&[&str], &str)] = &[
         "a directory needs no repository, and nothing is committed: leave it out",
     ),
     (
-        &["--system-prompt", "--append-system-prompt"],
-        "instructions for every run are in AGENTS.md; those of a task are its prompt, or `context` of a recipe",
+        &["--system-prompt", "--append-system-prompt", "--system"],
+        "instructions are part of the prompt, or files that a recipe names: `context: [AGENTS.md]`; nothing is read by itself",
     ),
     (
-        &["--profile"],
+        &["--profile", "--config", "config", "configure"],
         "a recipe names model, policy and limits; variables such as OVERNIGHT_MODEL are defaults of flags",
     ),
     (
@@ -180,11 +181,19 @@ const HINTS: &[(&[&str], &str)] = &[
         "a model reads files by itself: name the picture in the prompt",
     ),
     (
-        &["--temperature", "--top-p", "--seed"],
+        &["--temperature", "--top-p", "--seed", "--effort", "--reasoning-effort"],
         "a model's own default applies; `model_settings` of a recipe has what can be set",
     ),
     (
-        &["--api-key", "--key", "login", "auth"],
+        &[
+            "--api-key",
+            "--key",
+            "--openai-api-key",
+            "--anthropic-api-key",
+            "--gemini-api-key",
+            "login",
+            "auth",
+        ],
         "keys are read from the environment: GEMINI_API_KEY, OPENAI_API_KEY or ANTHROPIC_API_KEY",
     ),
     (
@@ -201,7 +210,52 @@ const HINTS: &[(&[&str], &str)] = &[
     ),
     (&["suggest"], "`overnight policy suggest RUN`"),
     (&["verify"], "`overnight runs verify RUN`"),
-    (&["status"], "`overnight runs list` and `overnight report RUN`"),
+    (
+        &["status", "logs", "session", "sessions"],
+        "`overnight runs list` and `overnight report RUN`; the journal in the run directory has everything",
+    ),
+    (
+        &["test"],
+        "`overnight recipe test FILE` and `overnight policy test FILE --cases CASES`",
+    ),
+    (
+        &["update", "upgrade"],
+        "the program does not update itself: install the new version in the same way as this one",
+    ),
+    (&["--fallback-model"], "a recipe names several models: `model: [A, B]`"),
+    (
+        &["--session-id"],
+        "a run gets an id of its own; `--out DIR` names its directory",
+    ),
+    (
+        &["--agents"],
+        "a recipe has steps, each with its own prompt: `steps: [{ id: ID, prompt: … }]`",
+    ),
+    (&["--render-recipe"], "`overnight recipe show RECIPE`"),
+    (
+        &["--openai-api-base"],
+        "`--base-url URL` is the address of the model's service",
+    ),
+    (
+        &["--weak-model", "--architect", "--edit-format"],
+        "a run has one model, which uses the tools: leave it out",
+    ),
+    (
+        &["--oss"],
+        "a local model is one of the wire of OpenAI: `--model openai/NAME --base-url http://localhost:11434/v1`",
+    ),
+    (
+        &["--ephemeral"],
+        "every run is recorded; `overnight runs prune --keep N` removes old ones",
+    ),
+    (
+        &["-m", "--model"],
+        "it belongs to a run: `overnight run -p PROMPT -m PROVIDER/NAME`",
+    ),
+    (
+        &["-v"],
+        "`overnight --version` prints the version; `overnight run -v` prints more on stderr",
+    ),
 ];
 
 /// Names that mean something else behind one command, or that only there are not known: the command, the names and a hint.
@@ -227,7 +281,45 @@ const OF_COMMAND: &[(&str, &[&str], &str)] = &[
         "`init` overwrites nothing: delete the file first",
     ),
     ("run", &["--last"], "`overnight resume --last` continues the newest run"),
+    (
+        "run",
+        &["-c"],
+        "`overnight resume --last` continues a run; a setting has a flag of its own, such as `--model PROVIDER/NAME`",
+    ),
+    (
+        "run",
+        &["--search", "--web-search"],
+        "web search is a tool that a policy allows; `overnight tools list` shows its name",
+    ),
+    (
+        "run",
+        &["--settings"],
+        "a recipe names the settings with the servers of its tools: `tools: { settings: FILE }`",
+    ),
+    ("run", &["--bare"], "nothing is read by itself: leave it out"),
+    (
+        "run",
+        &["--max-tool-repetitions"],
+        "a policy limits the calls of a tool: `limits: { calls: { TOOL: 40 } }`",
+    ),
+    ("run", &["--explain"], "`overnight recipe show RECIPE`"),
     ("recipe", &["run"], "`overnight run RECIPE`"),
+    ("recipe", &["explain"], "`overnight recipe show FILE`"),
+    (
+        "policy",
+        &["show"],
+        "`overnight policy check FILE` prints a policy in words",
+    ),
+    (
+        "policy",
+        &["new", "init"],
+        "`overnight init` writes a policy and a recipe",
+    ),
+    (
+        "runs",
+        &["rm", "delete", "remove", "clean"],
+        "`overnight runs prune --keep N` removes all but the newest runs",
+    ),
 ];
 
 /// What to write in place of a parameter of a prompt.

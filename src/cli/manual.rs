@@ -14,7 +14,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "",
         &[
             "overnight init",
-            "overnight run ci/fix-tests.yaml --isolate --patch fix.patch",
+            "overnight run ci/fix-tests.yaml --policy ci/overnight-policy.yaml -m gemini/gemini-2.5-pro --isolate --patch fix.patch",
             "overnight deliver --last --to branch",
         ],
     ),
@@ -82,7 +82,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "policy check",
         &[
             "overnight policy check ci/policy.yaml",
-            "overnight policy check ci/*.yaml --format sarif > policies.sarif",
+            "overnight policy check ci/*policy*.yaml --format sarif > policies.sarif",
         ],
     ),
     (
@@ -190,6 +190,10 @@ const FILES: &[(&str, &str)] = &[
         "~/.local/share/overnight/",
         "Notes that save_memory keeps, by repository.",
     ),
+    (
+        "~/.cache/overnight/",
+        "What toolchains download and build for commands of a run, by repository, where the policy says `caches: keep`.",
+    ),
 ];
 
 /// Colour setting for help and command line errors, which are printed before the command line is parsed.
@@ -286,7 +290,9 @@ fn page(command: &Command, path: &str) -> io::Result<Vec<u8>> {
         false => format!("overnight-{}", path.replace(' ', "-")),
     };
     // Exit codes have their own section.
-    let man = Man::new(command.clone().name(name.clone()).after_help("")).title(name.to_uppercase());
+    let man = Man::new(command.clone().name(name.clone()).after_help(""))
+        .title(name.to_uppercase())
+        .source(concat!("overnight ", env!("CARGO_PKG_VERSION")));
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
@@ -349,6 +355,9 @@ mod tests {
             let page = String::from_utf8(page).unwrap();
             assert!(page.contains(".SH EXAMPLES"), "`{path}` has no example");
             assert!(page.contains("SEE ALSO"), "`{path}` leads nowhere");
+            let version = concat!("\"overnight ", env!("CARGO_PKG_VERSION"), "\"");
+            let title = page.lines().find(|line| line.starts_with(".TH"));
+            assert!(title.is_some_and(|title| title.contains(version)), "{title:?}");
         }
     }
 

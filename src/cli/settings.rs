@@ -178,6 +178,10 @@ fn with_data(prompt: &str, data: &str) -> String {
 
 /// The schema that the answer to a prompt must match.
 fn answer_schema(path: &Path) -> Result<Value, Refusal> {
+    if path.as_os_str() != "-" {
+        let help = "name a file that exists: the schema is written into a file";
+        inputs::must_exist("--output-schema", path, help)?;
+    }
     let (name, text) = inputs::named_text("--output-schema", path)?;
     let schema: Value = serde_json::from_str(&text).map_err(|error| {
         let (line, column) = (error.line(), error.column().max(1));

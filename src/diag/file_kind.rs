@@ -15,6 +15,11 @@ pub enum FileKind {
     GeminiCommand,
     GeminiPolicy,
     GeminiSettings,
+    ClaudeSettings,
+    ClaudeCommand,
+    CodexConfig,
+    CodexRules,
+    AiderConfig,
     McpServers,
     Skill,
     AgenticWorkflow,
@@ -28,6 +33,12 @@ impl FileKind {
     pub fn of(files: &SourceFiles, file: SourceId) -> Option<Self> {
         let name = files.name(file);
         let text = files.text(file);
+        if name.ends_with(".rules") && text.contains("prefix_rule(") {
+            return Some(Self::CodexRules);
+        }
+        if name.ends_with(".aider.conf.yml") || name.ends_with(".aider.conf.yaml") {
+            return Some(Self::AiderConfig);
+        }
         if name.ends_with(".toml") || (!text.trim_start().starts_with(['{', '-']) && text.contains("[[rule]]")) {
             return Self::of_toml(&super::parse_toml(files, file).ok()?);
         }
@@ -64,6 +75,7 @@ impl FileKind {
             () if has("version") && has("targets") => Self::Manifest,
             () if has("rules") || has("extends") || (has("sandbox") && has("version")) => Self::Policy,
             () if has("replies") && !has("steps") => Self::Script,
+            () if has("permissions") && !has("name") && !has("version") => Self::ClaudeSettings,
             () if of_settings.iter().any(|key| has(key)) && !has("name") && !has("version") => Self::GeminiSettings,
             () if has("mcpServers") => Self::McpServers,
             () if has("steps") && has("name") => Self::Recipe,
@@ -76,11 +88,26 @@ impl FileKind {
         if list("rule") || list("safety_checker") {
             return Some(Self::GeminiPolicy);
         }
+        let of_codex = [
+            "approval_policy",
+            "sandbox_mode",
+            "model_provider",
+            "model_providers",
+            "model_reasoning_effort",
+            "mcp_servers",
+            "profiles",
+        ];
+        if of_codex.iter().any(|key| root.get(key).is_some()) {
+            return Some(Self::CodexConfig);
+        }
         root.get("prompt").map(|_| Self::GeminiCommand)
     }
 
     fn of_markdown(head: &YamlNode) -> Option<Self> {
         let has = |key: &str| head.get(key).is_some();
+        if ["allowed-tools", "argument-hint"].iter().any(|key| has(key)) && !has("name") && !has("on") {
+            return Some(Self::ClaudeCommand);
+        }
         let workflow = [
             "on",
             "engine",
@@ -105,6 +132,11 @@ impl FileKind {
             Self::GeminiCommand => "a custom command of Gemini CLI",
             Self::GeminiPolicy => "a policy of Gemini CLI",
             Self::GeminiSettings => "a settings.json of Gemini CLI",
+            Self::ClaudeSettings => "a settings.json of Claude Code",
+            Self::ClaudeCommand => "a custom command of Claude Code",
+            Self::CodexConfig => "a config.toml of Codex",
+            Self::CodexRules => "a file of command rules of Codex",
+            Self::AiderConfig => "a configuration of aider",
             Self::McpServers => "a list of MCP servers (.mcp.json)",
             Self::Skill => "an Agent Skill",
             Self::AgenticWorkflow => "an agentic workflow of GitHub (gh-aw)",
@@ -129,6 +161,18 @@ impl FileKind {
             }
             Self::GeminiPolicy => format!("convert it: `overnight policy import {file} > policy.yaml`"),
             Self::GeminiSettings | Self::McpServers => format!("name it in a recipe: `tools: {{ settings: {file} }}`"),
+            Self::ClaudeSettings | Self::CodexRules => {
+                "it is not read here: write a policy, `rules: [{ allow: TOOL, commands: [git status] }]`; \
+                 `overnight init` writes a first one"
+                    .to_owned()
+            }
+            Self::CodexConfig | Self::AiderConfig => {
+                "it is not read here: a recipe names model, policy, servers and limits, and `overnight init` writes a first one"
+                    .to_owned()
+            }
+            Self::ClaudeCommand => "it is not read here: write its text as the prompt of a step, `steps: [{ id: fix, prompt: … }]`, and \
+                                    what it may do into a policy"
+                .to_owned(),
             Self::Skill => format!("name it in a recipe: `skills: [{file}]`"),
             Self::Workflow => "it is run by GitHub; a step of it may call `overnight run`".to_owned(),
             Self::Script => format!("name it as the model of a run: `--model script:{file}`"),
@@ -190,6 +234,31 @@ mod tests {
                 "w.md",
                 "---\non: push\nengine: claude\n---\nbody\n",
                 Some(FileKind::AgenticWorkflow),
+            ),
+            (
+                "settings.json",
+                "{\"permissions\": {\"allow\": [\"Bash(git:*)\"]}}",
+                Some(FileKind::ClaudeSettings),
+            ),
+            (
+                "fix.md",
+                "---\nallowed-tools: Bash(git:*)\ndescription: y\n---\nbody\n",
+                Some(FileKind::ClaudeCommand),
+            ),
+            (
+                "config.toml",
+                "model = \"x\"\napproval_policy = \"never\"\n",
+                Some(FileKind::CodexConfig),
+            ),
+            (
+                "default.rules",
+                "prefix_rule(pattern = [\"git\"], decision = \"allow\")\n",
+                Some(FileKind::CodexRules),
+            ),
+            (
+                ".aider.conf.yml",
+                "model: x\nyes-always: true\n",
+                Some(FileKind::AiderConfig),
             ),
             ("s.yaml", "replies:\n  - text: hi\n", Some(FileKind::Script)),
             ("ci.yml", "on: push\njobs: {}\n", Some(FileKind::Workflow)),

@@ -291,7 +291,7 @@ fn is_of(of: &str, what: &str) -> bool {
 
 /// Keys of other formats, or at another place of this one, each with the key to use instead, what that is in if it has
 /// the entries of a list, and what to write.
-const HABITS: [(&str, &str, &str, &str); 22] = [
+const HABITS: &[(&str, &str, &str, &str)] = &[
     ("command", "run", "", "write `run: COMMAND`"),
     ("retries", "retry", "", "write `retry: { max: 2 }`"),
     ("time", "wall", "", "write `wall: 20m`"),
@@ -312,6 +312,50 @@ const HABITS: [(&str, &str, &str, &str); 22] = [
         "steps",
         "the recipe",
         "write it in a step: `steps: [{ id: fix, prompt: … }]`",
+    ),
+    (
+        "instructions",
+        "steps",
+        "the recipe",
+        "write them in the prompt of a step: `steps: [{ id: fix, prompt: … }]`, or in a file: `context: [FILE]`",
+    ),
+    (
+        "system",
+        "steps",
+        "the recipe",
+        "write it in the prompt of a step: `steps: [{ id: fix, prompt: … }]`, or in a file: `context: [FILE]`",
+    ),
+    (
+        "retry",
+        "steps",
+        "the recipe",
+        "write it in a step: `steps: [{ id: fix, prompt: …, retry: { max: 2 } }]`",
+    ),
+    ("max_turns", "budget", "the recipe", "write `budget: { turns: 40 }`"),
+    (
+        "timeout",
+        "budget",
+        "the recipe",
+        "write `budget: { wall: 20m }`; `timeout` belongs to a step or a check with `run`",
+    ),
+    (
+        "mcp_servers",
+        "tools",
+        "the recipe",
+        "write `tools: { mcp_servers: … }`",
+    ),
+    ("mcpServers", "tools", "the recipe", "write `tools: { mcp_servers: … }`"),
+    (
+        "output_schema",
+        "response",
+        "the recipe",
+        "write `response: { schema: FILE }`",
+    ),
+    (
+        "required",
+        "default",
+        "this parameter",
+        "leave it out: a parameter without `default` is required",
     ),
     (
         "allow",

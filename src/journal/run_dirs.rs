@@ -10,6 +10,7 @@ use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,12 +22,17 @@ const UNKNOWN_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// The time at the beginning of a run id.
 const STAMP: &str = "%Y%m%d-%H%M%S";
+/// The length of that time in bytes.
+const STAMP_BYTES: usize = 15;
 
 /// How the schema of a run's result begins; a batch has a `result.json` of another one.
 const RESULT_SCHEMA: &str = "overnight/result/";
 
 /// Size limit of the result of a refused run, in bytes.
 const RESULT_BYTES: u64 = 1 << 20;
+
+/// Size limit of the first line of a journal when only the workspace of the run is looked up, in bytes.
+const FIRST_LINE: u64 = 64 << 20;
 
 /// The record of a batch in its directory.
 const BATCH_RECORD: &str = "batch.jsonl";
@@ -37,7 +43,7 @@ const BATCH_ROWS: &str = "runs.jsonl";
 pub fn new_run_id(now: Timestamp) -> RunId {
     let mut random = [0_u8; 3];
     // Creating the directory detects a collision, so without random bytes one only becomes more likely.
-    let _ = std::fs::File::open("/dev/urandom").and_then(|mut file| std::io::Read::read_exact(&mut file, &mut random));
+    let _ = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random));
     let stamp = now.strftime(STAMP);
     let [a, b, c] = random;
     RunId(format!("{stamp}-{a:02x}{b:02x}{c:02x}"))
@@ -122,13 +128,19 @@ pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
     })
 }
 
-/// The directory of the newest run of a workspace, also of one that was refused before it began; runs of samples do not
-/// count, because they are not runs on it.
+/// The directory of the newest run of a workspace, also of one that was refused before it began in the usual place; runs
+/// of samples do not count, because they are not runs on it.
 ///
 /// # Errors
 /// The workspace has no runs, or they cannot be listed.
 pub fn newest(workspace: &Path) -> Result<String, JournalError> {
-    let newest = list(workspace)?.into_iter().rfind(|run| !run.is_sample);
+    let mut runs = in_place(workspace)?;
+    runs.retain(|run| !run.is_sample);
+    // An id begins with the time at which its run began: older ones need not be looked at.
+    let since = runs.last().and_then(|run| run.run.as_str().get(..STAMP_BYTES));
+    let since = since.unwrap_or_default().to_owned();
+    runs.extend(elsewhere(workspace, &since));
+    let newest = in_order(runs).pop();
     newest
         .map(|run| run.dir.to_string_lossy().into_owned())
         .ok_or_else(|| JournalError::NoRuns(workspace.display().to_string()))
@@ -220,6 +232,8 @@ pub struct RunListing {
     pub is_sample: bool,
     /// Whether it has a journal. Without one it was refused before it began.
     pub began: bool,
+    /// The run directory, if that is not in the usual place: `--out` named it.
+    pub out: Option<PathBuf>,
 }
 
 impl RunListing {
@@ -253,12 +267,20 @@ pub fn may_go_on(run: &RunId, journals: &[PathBuf], age: Duration) -> bool {
     age < UNKNOWN_KEPT && (journals.is_empty() || journals.iter().any(has_no_end))
 }
 
-/// The runs of a workspace, oldest first.
+/// The runs of a workspace, oldest first: those in the usual place, and those that this machine wrote into another
+/// directory (`--out`), while it is there.
 ///
 /// # Errors
 /// [`JournalError::NoDirectory`]: there is no such workspace. [`JournalError::Link`]: a link of the tree leads to them.
 /// [`JournalError::Read`]: they cannot be listed.
 pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
+    let mut runs = in_place(workspace)?;
+    runs.extend(elsewhere(workspace, ""));
+    Ok(in_order(runs))
+}
+
+/// The runs of a workspace in the usual place, oldest first. Errors as of [`list`].
+fn in_place(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
     if !workspace.is_dir() {
         return Err(JournalError::NoDirectory(workspace.display().to_string()));
     }
@@ -284,9 +306,66 @@ pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
     let begun = dirs.iter().filter(|dir| dir.join(format::FILE).is_file());
     let begun = begun.chain(&moved).map(|dir| describe(dir));
     let refused = dirs.iter().filter_map(|dir| Some(describe_refused(dir, refused(dir)?)));
-    let mut runs: Vec<RunListing> = begun.chain(refused).collect();
+    Ok(in_order(begun.chain(refused).collect()))
+}
+
+fn in_order(mut runs: Vec<RunListing>) -> Vec<RunListing> {
     runs.sort_by_cached_key(|run| (began(run), run.run.clone()));
-    Ok(runs)
+    runs
+}
+
+/// The runs on a workspace that began on this machine and whose directory `--out` named, from this id on. The state
+/// directory knows them; runs of a batch belong to the batch.
+fn elsewhere(workspace: &Path, since: &str) -> Vec<RunListing> {
+    let here = no_follow::settled(workspace);
+    let usual = here.join(RUNS);
+    let heads = state_dir::heads_since(since).filter_map(|head| {
+        let dir = PathBuf::from(head.dir);
+        let out = state_dir::outputs_of(&dir).unwrap_or_else(|| dir.clone());
+        let is_usual = out.ends_with(Path::new(RUNS).join(head.run.as_str())) || out.parent() == Some(&usual);
+        let is_other = head.adopted || is_usual || is_job(&out) || !is_on(&dir, &here);
+        (!is_other).then_some((head.run, dir, out))
+    });
+    let described = heads.map(|(run, dir, out)| RunListing {
+        run,
+        out: Some(out),
+        ..describe(&dir)
+    });
+    described.collect()
+}
+
+/// Whether this is the directory of a run of a batch: `jobs/JOB/DIGEST` in the directory of the batch.
+fn is_job(dir: &Path) -> bool {
+    let jobs = dir
+        .parent()
+        .and_then(Path::parent)
+        .filter(|jobs| jobs.ends_with("jobs"));
+    jobs.and_then(Path::parent)
+        .is_some_and(|batch| batch.join(BATCH_RECORD).is_file() || batch.join(BATCH_ROWS).is_file())
+}
+
+/// Whether the journal in `dir` is that of a run on this workspace, or on a worktree that was made from it, and not of a
+/// sample. Only the first line is read; the chain is not checked.
+fn is_on(dir: &Path, workspace: &Path) -> bool {
+    #[derive(Deserialize)]
+    struct Line {
+        entry: Event,
+    }
+    let Ok(file) = state_dir::open(&dir.join(format::FILE)) else {
+        return false;
+    };
+    let mut line = Vec::new();
+    let read = BufReader::new(file).take(FIRST_LINE).read_until(b'\n', &mut line);
+    if read.is_err() {
+        return false;
+    }
+    match serde_json::from_slice(&line).map(|line: Line| line.entry.kind) {
+        Ok(EventKind::RunStarted(first)) if !first.sample => {
+            let tree = first.isolated_from.as_ref().unwrap_or(&first.workspace);
+            no_follow::settled(Path::new(tree)) == workspace
+        }
+        _ => false,
+    }
 }
 
 /// When a run of a listing began. The time in its id is of whole seconds, and so is that of a run without a readable
@@ -305,7 +384,7 @@ fn began(run: &RunListing) -> Timestamp {
 
 /// The time with which a run id begins.
 fn stamped(run: &str) -> Option<Timestamp> {
-    let stamp = DateTime::strptime(STAMP, run.get(..15)?).ok()?;
+    let stamp = DateTime::strptime(STAMP, run.get(..STAMP_BYTES)?).ok()?;
     Some(stamp.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
@@ -319,6 +398,7 @@ fn describe(dir: &Path) -> RunListing {
         progress: RunProgress::Damaged,
         is_sample: false,
         began: true,
+        out: None,
     };
     let read = reader::read(dir);
     if let Err(JournalError::Key(_)) = read {
@@ -385,6 +465,7 @@ fn describe_refused(dir: &Path, refused: RefusedRun) -> RunListing {
         progress: RunProgress::Ended(refused.verdict),
         is_sample: false,
         began: false,
+        out: None,
     }
 }
 
@@ -408,13 +489,13 @@ pub struct Pruned {
     pub kept: Vec<RunListing>,
 }
 
-/// Removes all but the newest `keep` runs. Keeps those that have not come to their end, unless `all` is set, and those
-/// that a process has locked.
+/// Removes all but the newest `keep` runs in the usual place; a directory that `--out` named is its user's. Keeps those
+/// that have not come to their end, unless `all` is set, and those that a process has locked.
 ///
 /// # Errors
 /// As [`list`]. [`JournalError::Write`]: a run cannot be removed; those before it are.
 pub fn prune(workspace: &Path, keep: usize, all: bool) -> Result<Pruned, JournalError> {
-    let runs = list(workspace)?;
+    let runs = in_place(workspace)?;
     let surplus = runs.len().saturating_sub(keep);
     let mut pruned = Pruned::default();
     for run in runs.into_iter().take(surplus) {

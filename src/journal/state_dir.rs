@@ -83,14 +83,30 @@ pub fn head(run: &RunId) -> Option<Head> {
     (head.run == *run).then_some(head)
 }
 
-/// The first bytes of a file. A link is refused, and a pipe is not waited for.
-pub(super) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let file = OpenOptions::new()
+/// The heads of all runs whose id is not before this one, in the order of their ids.
+pub(super) fn heads_since(since: &str) -> impl Iterator<Item = Head> {
+    let entries = chain_key::state()
+        .ok()
+        .and_then(|dir| std::fs::read_dir(dir.join(HEADS)).ok());
+    let names = entries.into_iter().flatten().filter_map(Result::ok);
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.as_str() >= since).collect();
+    names.sort();
+    names.into_iter().filter_map(|name| head(&RunId(name)))
+}
+
+/// Opens a file for reading. A link is refused, and a pipe is not waited for.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)?;
+        .open(path)
+}
+
+/// The first bytes of a file, opened with [`open`].
+pub(super) fn bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(limit).read_to_end(&mut bytes)?;
+    open(path)?.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -94,6 +94,11 @@ pub const CODES: &[Code] = &[
         "let the package manager do it; a rule that spells the directory out in `paths` opens it",
     ),
     plain(
+        "build_output",
+        "a build wrote into its output directory, which git does not track",
+        "let git ignore the directory, or track it with `git add` if it belongs to the project",
+    ),
+    plain(
         "hidden_path",
         "the path belongs to a run directory",
         "read results as `overnight:result/ID`",

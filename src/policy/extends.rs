@@ -138,6 +138,7 @@ impl Body {
         self.default = self.default.or(all.default);
         self.sandbox.level = self.sandbox.level.or(all.sandbox.level);
         self.sandbox.network = self.sandbox.network.take().or(all.sandbox.network);
+        self.sandbox.network_at = self.sandbox.network_at.or(all.sandbox.network_at);
         self.sandbox.toolchains = united(self.sandbox.toolchains.take(), all.sandbox.toolchains);
         self.env_pass = self.env_pass.take().or(all.env_pass);
         self.env_at.extend(all.env_at);
@@ -155,6 +156,7 @@ impl Body {
         };
         self.sandbox.level = self.sandbox.level.max(other.sandbox.level);
         self.sandbox.network = united(self.sandbox.network.take(), other.sandbox.network);
+        self.sandbox.network_at = self.sandbox.network_at.or(other.sandbox.network_at);
         self.sandbox.toolchains = united(self.sandbox.toolchains.take(), other.sandbox.toolchains);
         self.env_pass = united(self.env_pass.take(), other.env_pass);
         self.env_at.extend(other.env_at);

@@ -158,6 +158,7 @@ fn warnings(set: &PolicySet, whole: bool) -> Vec<Diagnostic> {
         }
         environment(policy, &mut found);
         unconfined(policy, &mut found);
+        every_host(policy, &mut found);
         if whole {
             profiles(policy, &mut found);
         }
@@ -715,6 +716,22 @@ fn unconfined(policy: &Policy, found: &mut Vec<Diagnostic>) {
             span,
             "without a sandbox, an allowed command can do whatever this user can, and use the network".to_owned(),
             "leave `level` out, or use this policy only where something else confines the run",
+        );
+    }
+}
+
+/// Warns about a sandbox that lets commands reach every host.
+fn every_host(policy: &Policy, found: &mut Vec<Diagnostic>) {
+    let hosts = policy.sandbox.network.iter().flatten();
+    if let Some(span) = policy.sandbox.network_at
+        && hosts.into_iter().any(super::hosts::HostPattern::is_all)
+    {
+        warn(
+            found,
+            "every-host",
+            span,
+            "every command, also code of the tree, reaches every host and can send data out".to_owned(),
+            "list the hosts that are needed",
         );
     }
 }

@@ -88,6 +88,8 @@ pub struct SandboxSection {
     /// The position of the level in the file.
     pub level_at: Option<Span>,
     pub network: Option<Vec<HostPattern>>,
+    /// The position of the hosts in the file.
+    pub network_at: Option<Span>,
     pub toolchains: Option<Vec<String>>,
     /// `caches: keep`, or `discard`.
     pub keep_caches: Option<bool>,

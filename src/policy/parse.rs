@@ -12,10 +12,10 @@ use crate::base::event::PolicyPart;
 use crate::base::ruling::Decision;
 use crate::base::secret::is_model_key;
 use crate::base::toolchain;
-use crate::diag::diagnostic::any_error;
+use crate::diag::diagnostic::{any_error, list};
 use crate::diag::reader::{Problems, refuse_empty, wrong_type};
 use crate::diag::{
-    Diagnostic, FileKind, MapEntry, Reader, Shape, SourceFiles, SourceId, Spanned, YamlNode, did_you_mean, file_line,
+    Diagnostic, FileKind, MapEntry, Reader, Shape, SourceFiles, SourceId, Spanned, YamlNode, file_line,
     parse as parse_yaml,
 };
 use std::sync::Arc;
@@ -272,7 +272,7 @@ fn sandbox(mut block: Reader<'_>, problems: &mut Problems) -> SandboxSection {
         ("none", WishedLevel::None),
     ];
     let level = block.choice("level", &words, problems);
-    let network = block.node("network").map(|node| network(node, problems));
+    let network = block.node("network").map(|node| (network(node, problems), node.span));
     let toolchains = block.node("toolchains").map(|node| match &node.shape {
         Shape::List(items) if items.is_empty() => Vec::new(),
         _ => toolchains(strings(node, "toolchains", problems), problems),
@@ -282,7 +282,8 @@ fn sandbox(mut block: Reader<'_>, problems: &mut Problems) -> SandboxSection {
     SandboxSection {
         level_at: level.as_ref().map(|level| level.span),
         level: level.map(|level| level.value),
-        network,
+        network_at: network.as_ref().map(|(_, span)| *span),
+        network: network.map(|(hosts, _)| hosts),
         toolchains,
         keep_caches: caches.map(|caches| caches.value),
     }
@@ -310,8 +311,7 @@ fn toolchains(names: Vec<Spanned<String>>, problems: &mut Problems) -> Vec<Strin
                 name.span,
                 format!("there is no toolchain `{}`", name.value),
             );
-            let help = did_you_mean(&name.value, toolchain::NAMES).unwrap_or_default();
-            problems.push(problem.help(help));
+            problems.push(problem.help(format!("write one of {}", list(&toolchain::NAMES))));
         }
     }
     names.into_iter().map(|name| name.value).collect()

@@ -465,6 +465,26 @@ pub fn is_later(name: &str) -> bool {
     name.contains("__") || name.starts_with("discovered_tool_")
 }
 
+/// What to write for a tool with its arguments in brackets, such as `Bash(git:*)`.
+fn with_arguments(name: &str, known: &KnownTools) -> Option<String> {
+    let (tool, rest) = name.split_once('(')?;
+    let ours = known.canonical(tool).or_else(|| field_names::meant(tool))?;
+    let inner = rest.trim_end_matches(')').trim();
+    let inner = inner.strip_prefix("domain:").unwrap_or(inner);
+    let inner = inner
+        .strip_suffix(":*")
+        .or_else(|| inner.strip_suffix(" *"))
+        .unwrap_or(inner);
+    let key = match builtin_touches(ours)? {
+        Touches::Commands => "commands",
+        Touches::Urls => "hosts",
+        Touches::Directory | Touches::File | Touches::Patterns | Touches::WrittenFile => "paths",
+        Touches::Nothing => return Some(format!("write `{ours}`")),
+    };
+    let inner = if inner.is_empty() { "…" } else { inner };
+    Some(format!("write `{ours}`, and in a line of its own `{key}: [{inner}]`"))
+}
+
 /// The canonical name of a tool; reports a problem if there is none.
 pub fn tool_name(text: &Spanned<String>, known: &KnownTools, problems: &mut Problems) -> Option<String> {
     let name = text.value.as_str();
@@ -473,6 +493,11 @@ pub fn tool_name(text: &Spanned<String>, known: &KnownTools, problems: &mut Prob
     }
     if is_later(name) && !name.contains('*') && !name.chars().any(char::is_whitespace) {
         return Some(name.to_owned());
+    }
+    if let Some(help) = with_arguments(name, known) {
+        let problem = Diagnostic::error("unknown-tool", text.span, format!("there is no tool `{name}`"));
+        problems.push(problem.help(help));
+        return None;
     }
     if let Some(ours) = field_names::meant(name) {
         let problem = Diagnostic::error("unknown-tool", text.span, format!("there is no tool `{name}`"));

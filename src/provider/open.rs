@@ -120,6 +120,10 @@ pub fn open_all(model: &str, fallback: &[String], with: &OpenWith<'_>) -> Result
 /// # Errors
 /// A sentence: what is wrong, and what to write.
 pub fn check_name(model: &str) -> Result<(), String> {
+    if let Some((kind, "")) = model.split_once(':').filter(|_| is_played(model)) {
+        let what = if kind == "script" { "FILE" } else { "RUN" };
+        return Err(format!("`{model}` names nothing to play: write {kind}:{what}"));
+    }
     if is_played(model) {
         return Ok(());
     }
@@ -138,18 +142,36 @@ fn unknown(model: &str) -> OpenError {
         .into_iter()
         .map(|wire| format!("{}/NAME", wire.vendor()))
         .collect();
-    let name = model.split_once('/').map_or(model, |(_, name)| name).to_lowercase();
-    if let Some(meant) = compatible(model) {
+    // Others write `PROVIDER:NAME`; a name may have a colon of its own behind the slash.
+    let spelled = match model.contains('/') {
+        true => model.to_owned(),
+        false => model.replacen(':', "/", 1),
+    };
+    if let Some(meant) = compatible(&spelled) {
         return OpenError::Name(format!("no provider for the model `{model}`: write {meant}"));
     }
-    let meant = match pricing::ids().find(|id| id.split_once('/').is_some_and(|(_, known)| known == name)) {
-        Some(id) => format!("did you mean `{id}`? "),
-        None => String::new(),
-    };
-    OpenError::Name(format!(
-        "no provider for the model `{model}`: {meant}Write {}, script:FILE or replay:RUN",
-        known.join(", ")
-    ))
+    let forms = format!("{}, script:FILE or replay:RUN", known.join(", "));
+    OpenError::Name(match meant(&spelled) {
+        Some(id) => format!("no provider for the model `{model}`: did you mean `{id}`? Write {forms}"),
+        None => format!("no provider for the model `{model}`: write {forms}"),
+    })
+}
+
+/// The id of a model that is named in another way: with the name alone, with another separator, or in short, as
+/// `sonnet`.
+fn meant(spelled: &str) -> Option<String> {
+    let (provider, name) = spelled.split_once('/').unwrap_or(("", spelled));
+    if wire::find(provider).is_some() && !name.trim().is_empty() {
+        return Some(spelled.to_owned());
+    }
+    let name = name.to_lowercase();
+    let is_named = |id: &&str| id.split_once('/').is_some_and(|(_, known)| known == name);
+    let short = format!("anthropic/claude-{}-", name.strip_prefix("claude-").unwrap_or(&name));
+    // The table is sorted, so the last one is the newest.
+    let found = pricing::ids()
+        .find(is_named)
+        .or_else(|| pricing::ids().filter(|id| id.starts_with(&short)).last());
+    found.map(str::to_owned)
 }
 
 /// Services with the wire of OpenAI that others name like a provider, with their addresses.

@@ -231,6 +231,9 @@ impl Check<'_> {
                         .to_owned(),
                 ),
             ),
+            [group @ ("params" | "parameters" | "inputs" | "vars"), name, ..] if self.parameters.contains(name) => {
+                (format!("`{group}` is not declared"), Some(format!("write `{name}`")))
+            }
             ["env", variable, ..] => (
                 "`env` is not declared".to_owned(),
                 Some(format!(

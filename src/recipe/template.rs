@@ -23,6 +23,9 @@ use std::sync::{Arc, Mutex};
 /// Limit of instructions that one rendering may execute.
 const FUEL: u64 = 500_000;
 
+const HELP_CONDITION: &str =
+    "write an expression such as `steps.lint.exit_code != 0` or `input.kind == \"bug\" and deep`";
+
 /// The results of earlier steps, by step id.
 pub type StepOutputs = BTreeMap<String, StepValues>;
 
@@ -113,6 +116,7 @@ pub fn condition_names(text: &str) -> Result<Vec<FreeName>, TemplateError> {
     };
     let placed = |error: TemplateError| TemplateError {
         range: error.range.map(back),
+        help: HELP_CONDITION,
         ..error
     };
     check_words(&as_template).map_err(placed)?;
@@ -132,7 +136,7 @@ fn compiled<'env, 'text>(
     env.compile_expression(text).map_err(|error| TemplateError {
         help: match written_as_template {
             true => "write the expression without braces: `steps.lint.exit_code != 0`",
-            false => "write an expression such as `steps.lint.exit_code != 0` or `input.kind == \"bug\" and deep`",
+            false => HELP_CONDITION,
         },
         ..TemplateError::from_engine(&error, text)
     })

@@ -132,8 +132,10 @@ impl Registry {
             None => wanted == *of,
         });
         let absent = lacking(&wanted).or_else(|| absent.map(|(_, instead)| *instead));
+        let ours = super::field_names::meant(name).filter(|ours| self.find(ours).is_some());
         let hint = match (absent, names.as_slice()) {
             (Some(instead), _) => instead.to_owned(),
+            (None, _) if ours.is_some() => format!("did you mean {}?", ours.unwrap_or_default()),
             (None, []) => {
                 let all: Vec<&str> = self
                     .specs()

@@ -36,7 +36,7 @@ pub use patch_lines::cr_lines;
 pub use private_contents::PrivateContents;
 pub use repository::text as regular_text;
 pub use repository::{
-    Repository, borrowed_text, head, is_in_a_checkout, outer_git_dir, owners, repository, repository_at,
+    Repository, borrowed_text, head, is_bare, is_in_a_checkout, outer_git_dir, owners, repository, repository_at,
 };
 pub use restore::{Restored, Reversal};
 pub use scan_state::MOST_FILE;
@@ -114,6 +114,15 @@ impl Shadow {
     /// Converts a path relative to the workspace to one relative to the top of the repository.
     pub fn at_top(&self, path: &str) -> String {
         format!("{}{path}", self.prefix)
+    }
+
+    /// Whether git tracks this path, relative to the workspace, or anything below it. An index that cannot be read may
+    /// track anything; without a repository nothing is tracked.
+    pub fn tracks_below(&self, path: &str) -> bool {
+        let at = self.top.join(self.at_top(path));
+        self.repository
+            .as_ref()
+            .is_some_and(|repository| repository.tracks_below(&at))
     }
 
     /// Opens or creates the store in `dir` for the tree of `workspace`. Paths below `hidden` (the run directory, if it

@@ -800,18 +800,53 @@ fn init_installs_what_the_files_of_the_repository_say() {
             "unittest",
         ),
         (
-            &[("pyproject.toml", PROJECT), ("src/x/__init__.py", "")],
+            &[
+                ("pyproject.toml", PROJECT),
+                ("src/x/__init__.py", ""),
+                ("tests/test_x.py", "import x\n\ndef test_x():\n    assert x\n"),
+            ],
             &["pip install -e . pytest\n"],
             &[],
             "PYTHONPATH=src python3 -m pytest -q",
         ),
         (
-            &[("pyproject.toml", "[tool.ruff]\n")],
+            &[
+                ("pyproject.toml", PROJECT),
+                ("src/x/__init__.py", ""),
+                (
+                    "tests/test_x.py",
+                    "import unittest\n\nclass X(unittest.TestCase):\n    def test_x(self):\n        pass\n",
+                ),
+            ],
+            &["pip install -e .\n"],
+            &["pytest"],
+            "PYTHONPATH=src python3 -m unittest discover -s tests",
+        ),
+        (
+            &[("pyproject.toml", "[tool.pytest.ini_options]\n")],
             &["pip install pytest\n"],
             &["-e ."],
             "python3 -m pytest -q",
         ),
-        (&[("tox.ini", "[tox]\n")], &[], &["-e ."], "python3 -m pytest -q"),
+        (
+            &[("pyproject.toml", "[tool.ruff]\n")],
+            &[],
+            &["-e .", "pytest"],
+            "python3 -m unittest discover",
+        ),
+        (&[("tox.ini", "[tox]\n")], &[], &["-e ."], "unittest"),
+        (
+            &[("tox.ini", "[testenv]\ndeps = pytest\n")],
+            &[],
+            &["-e ."],
+            "python3 -m pytest -q",
+        ),
+        (
+            &[("setup.py", ""), ("conftest.py", "")],
+            &[],
+            &[],
+            "python3 -m pytest -q",
+        ),
         (
             &[("build.gradle", ""), ("gradlew", "")],
             &["run: ./gradlew --no-daemon test || true\n"],
@@ -1143,6 +1178,46 @@ fn init_of_an_empty_directory_says_what_to_do() {
 }
 
 #[test]
+fn init_writes_nothing_into_a_bare_repository() {
+    let world = World::repo(&[("a.txt", "a\n")]);
+    world.git(&["clone", "-q", "--bare", ".", "../bare"]);
+    let bare = world.path().join("bare").to_string_lossy().into_owned();
+    for args in [&["init", &bare][..], &["-C", &bare, "init"]] {
+        let done = world.call(args).exits(8);
+        assert!(
+            done.stderr.contains("is itself a bare git repository"),
+            "{}",
+            done.stderr
+        );
+    }
+    assert!(!world.path().join("bare/ci").exists());
+}
+
+/// The examples of the help are typed in the repository in which `init` was called.
+#[test]
+fn the_examples_of_the_help_fit_what_init_writes() {
+    let world = World::repo(&[(
+        "Cargo.toml",
+        "[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2024\"\n",
+    )]);
+    world.call(&["init"]).exits(0);
+    let example = |help: &[&str], begin: &str| {
+        let told = world.call(help).exits(0).stdout;
+        let found = told.lines().map(str::trim).find(|line| line.starts_with(begin));
+        found.unwrap_or_else(|| panic!("{begin}: {told}")).to_owned()
+    };
+    let run = example(&["--help"], "overnight run ci/");
+    let words: Vec<&str> = run.split(' ').skip(1).chain(["--dry-run"]).collect();
+    world.call(&words).exits(0);
+    let check = example(&["policy", "check", "--help"], "overnight policy check ci/*");
+    let (check, _) = check.split_once(" >").unwrap();
+    let check = check.replacen("overnight", harness::BIN, 1);
+    let mut shell = harness::under("sh", &["-c", &check], &world.command(&[]));
+    let done = Done::of(shell.output().unwrap()).exits(0);
+    assert_eq!(done.json()["version"], json!("2.1.0"));
+}
+
+#[test]
 fn init_outside_of_git_names_no_worktree() {
     let world = World::new();
     world.file("README.md", "# A project\n");
@@ -1289,7 +1364,37 @@ fn what_was_meant_is_said() {
         (&["run", "x.yaml", "--worktree"], "`--isolate` works in"),
         (&["run", "x.yaml", "--no-isolate"], "leave it out"),
         (&["run", "x.yaml", "--pr"], "overnight deliver RUN"),
-        (&["run", "-p", "x", "--append-system-prompt", "y"], "AGENTS.md"),
+        (
+            &["run", "-p", "x", "--append-system-prompt", "y"],
+            "`context: [AGENTS.md]`",
+        ),
+        (&["recipe", "explain", "x.yaml"], "`overnight recipe show FILE`"),
+        (&["policy", "show", "x.yaml"], "`overnight policy check FILE`"),
+        (&["policy", "new"], "`overnight init`"),
+        (&["run", "-p", "x", "--search"], "web search is a tool"),
+        (&["run", "-p", "x", "--effort", "high"], "`model_settings`"),
+        (&["run", "-p", "x", "--settings", "f"], "`tools: { settings: FILE }`"),
+        (&["run", "-p", "x", "--bare"], "leave it out"),
+        (&["run", "-p", "x", "--max-tool-repetitions", "3"], "`limits: { calls: "),
+        (&["run", "-p", "x", "--explain"], "`overnight recipe show RECIPE`"),
+        (&["run", "-p", "x", "-o", "out.txt"], "`> FILE`"),
+        (&["run", "-p", "x", "-c", "model=x"], "a flag of its own"),
+        (
+            &["run", "-p", "x", "--config", "y"],
+            "a recipe names model, policy and limits",
+        ),
+        (&["run", "-p", "x", "-a"], "a policy gives the approvals"),
+        (&["run", "-p", "x", "--fallback-model", "y"], "`model: [A, B]`"),
+        (&["run", "-p", "x", "--openai-api-base", "y"], "--base-url URL"),
+        (&["run", "-p", "x", "--oss"], "--base-url http://localhost"),
+        (&["-m", "x"], "overnight run -p PROMPT -m"),
+        (&["-v"], "overnight --version"),
+        (&["logs"], "overnight report RUN"),
+        (&["test"], "overnight recipe test"),
+        (&["config"], "OVERNIGHT_MODEL"),
+        (&["update"], "does not update itself"),
+        (&["session"], "overnight runs list"),
+        (&["runs", "rm", "x"], "overnight runs prune --keep N"),
         (&["run", "-p", "x", "--api-key", "y"], "GEMINI_API_KEY"),
         (&["run", "--last"], "overnight resume --last"),
         (&["batch", "x.yaml", "--resume"], "the same command continues"),
@@ -1320,6 +1425,20 @@ fn what_was_meant_is_said() {
         2,
         "kind:write",
     );
+    for (name, wanted) in [
+        ("sonnet", "did you mean `anthropic/claude-sonnet-"),
+        ("opus", "did you mean `anthropic/claude-opus-"),
+        (
+            "anthropic:claude-sonnet-4-5",
+            "did you mean `anthropic/claude-sonnet-4-5`? Write ",
+        ),
+        ("ollama:qwen3", "openai/qwen3 with --base-url"),
+        ("nobody/x", "`nobody/x`: write "),
+        ("script:", "`script:` names nothing to play: write script:FILE"),
+        ("replay:", "`replay:` names nothing to play: write replay:RUN"),
+    ] {
+        said(&["run", "-p", "x", "-m", name], 2, wanted);
+    }
     said(
         &["run", "-p", "x", "-m", "ollama/qwen3"],
         2,

@@ -334,6 +334,189 @@ fn a_run_that_was_refused_is_the_newest_one_too() {
     assert_eq!(world.call(&["runs"]).exits(0).stdout, "");
 }
 
+#[test]
+fn a_run_in_a_named_directory_is_one_of_its_workspace() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let policy = world.beside("open.yaml", open_policy(&[]));
+    let ask = world.beside(
+        "ask.yaml",
+        "version: 1\nextends: [builtin:edit]\nrules: [{ suspend: write_file }]\nsandbox: { level: none }\n",
+    );
+    let run = |file: &str, policy: &str, out: &[&str], code: i32| {
+        let model = model(&world, &[writes(file, "b\n"), says("done")]);
+        let args = [
+            "run",
+            "-p",
+            "x",
+            "--isolate",
+            "--format",
+            "json",
+            "--model",
+            &model,
+            "--policy",
+            policy,
+        ];
+        let done = world.call(&[&args[..], out].concat()).exits(code).json();
+        done["run"].as_str().unwrap().to_owned()
+    };
+    let usual = run("b.txt", &policy, &[], 0);
+    let named = run("c.txt", &policy, &["--out", "../named"], 0);
+    let inside = run("d.txt", &policy, &["--out", "results/mine"], 0);
+    let other = World::repo(&[("a.txt", "one\n")]);
+    let last = || {
+        let told = world.call(&["report", "--last", "--format", "result"]).exits(0).json();
+        told["run"].as_str().unwrap().to_owned()
+    };
+    let listed = || {
+        let listed = world.call(&["runs", "list", "--format", "json"]).exits(0).json();
+        let run = |run: &Value| run["run"].as_str().unwrap().to_owned();
+        listed.as_array().unwrap().iter().map(run).collect::<Vec<_>>()
+    };
+    assert_eq!(last(), inside);
+    assert_eq!(listed(), [usual.as_str(), &named, &inside]);
+    let text = world.call(&["runs"]).exits(0).stdout;
+    let place = world.path().join("named").canonicalize().unwrap();
+    assert!(text.contains(&format!("({})", place.display())), "{text}");
+    world.call(&["runs", "verify"]).exits(0);
+    let verified = world.call(&["runs", "verify", "--last"]).exits(0).stdout;
+    assert!(
+        verified.contains("results/mine") && verified.lines().count() == 1,
+        "{verified}"
+    );
+    world.call(&["policy", "suggest", "--last"]).exits(0);
+    world.call(&["policy", "suggest", "--last", "x"]).exits(2);
+    // It is no run of another tree, and one that is gone is none.
+    world
+        .call(&["report", "--last", "--workspace", &other.ws().to_string_lossy()])
+        .exits(8);
+    std::fs::remove_dir_all(world.ws().join("results")).unwrap();
+    assert_eq!(last(), named);
+    world.beside("home/.gitconfig", "[user]\n\tname = a\n\temail = a@example.org\n");
+    world.call(&["deliver", "--last", "--to", "branch"]).exits(0);
+    let branches = world.git(&["branch", "--list", "--all", "--format=%(refname:short)"]);
+    let delivered = branches.lines().find(|name| *name != "main").unwrap();
+    assert_eq!(world.git(&["show", &format!("{delivered}:c.txt")]), "b\n");
+    let waits = run("e.txt", &ask, &["--out", "../waits"], 5);
+    assert_eq!(last(), waits);
+    let done = world.call(&["resume", "--last", "--approve", "c1", "--format", "json"]);
+    assert_eq!(done.json()["run"], waits.as_str(), "{}", done.stderr);
+    // The runs of a batch are the batch's, and a directory that somebody named is never removed.
+    let model = model(&world, &[says("done")]);
+    world.beside(
+        "ask-only.yaml",
+        "version: 1\nname: ask\nsteps: [{ id: ask, prompt: x }]\n",
+    );
+    let manifest = world.beside(
+        "m.yaml",
+        format!("version: 1\nrecipe: ask-only.yaml\nmodels: ['{model}']\ntargets: [{{ path: ws }}]\n"),
+    );
+    world.call(&["batch", &manifest, "--out", "../night"]).exits(0);
+    assert_eq!(last(), waits);
+    let removed = world.call(&["runs", "prune", "--keep", "0", "--all"]).exits(0).stdout;
+    assert_eq!(removed.trim(), usual);
+    assert_eq!(listed(), [named, waits]);
+}
+
+#[test]
+fn what_other_tools_have_is_told_by_what_to_write_here() {
+    let world = World::repo(&[
+        (
+            "recipe.yaml",
+            "version: 1\nname: x\nmax_turns: 3\ntimeout: 5m\nretry: 2\nmcpServers: {}\nmcp_servers: {}\ninstructions: x\n\
+          system: x\noutput_schema: s.json\nparameters: [{ name: a, type: string, required: true }]\n\
+          steps:\n  - { id: s, prompt: '{{ params.a }}' }\n  - { id: t, when: failure(), prompt: x }\n",
+        ),
+        (
+            "policy.yaml",
+            "version: 1\nrules:\n  - { allow: 'Bash(git:*)' }\n  - { deny: 'Read(src/**)' }\n  - { allow: 'WebFetch(domain:docs.rs)' }\n\
+          sandbox: { toolchains: [ruby] }\n",
+        ),
+        ("settings.json", "{\"permissions\": {\"allow\": [\"Bash(git:*)\"]}}\n"),
+        ("config.toml", "model = \"x\"\napproval_policy = \"never\"\n"),
+        (
+            "default.rules",
+            "prefix_rule(pattern = [\"git\"], decision = \"allow\")\n",
+        ),
+        (".aider.conf.yml", "model: x\n"),
+        (
+            "fix.md",
+            "---\nallowed-tools: Bash(git:*)\ndescription: x\n---\nDo it.\n",
+        ),
+    ]);
+    let told = |args: &[&str], code: i32, wanted: &[&str]| {
+        let done = world.call(args).exits(code);
+        let said = done.stdout + &done.stderr;
+        for one in wanted {
+            assert!(said.contains(one), "{args:?}: {one}\n{said}");
+        }
+    };
+    told(
+        &["recipe", "check", "recipe.yaml"],
+        3,
+        &[
+            "`budget: { turns: 40 }`",
+            "`budget: { wall: 20m }`",
+            "retry: { max: 2 } }]`",
+            "`tools: { mcp_servers: … }`",
+            "`context: [FILE]`",
+            "`response: { schema: FILE }`",
+            "a parameter without `default` is required",
+        ],
+    );
+    world.file(
+        "recipe.yaml",
+        "version: 1\nname: x\nparameters: [{ name: a, type: string }, { name: b, type: string }]\n\
+         steps:\n  - { id: s, prompt: '{{ params.a }} {{ b }}' }\n  - { id: t, when: failure(), prompt: x }\n",
+    );
+    told(
+        &["recipe", "check", "recipe.yaml"],
+        3,
+        &["`params` is not declared", "write `a`", "write an expression such as"],
+    );
+    told(
+        &["policy", "check", "policy.yaml"],
+        3,
+        &[
+            "write `run_shell_command`, and in a line of its own `commands: [git]`",
+            "write `read_file`, and in a line of its own `paths: [src/**]`",
+            "write `web_fetch`, and in a line of its own `hosts: [docs.rs]`",
+            "write one of `rust`, `node`",
+        ],
+    );
+    for (file, wanted) in [
+        ("settings.json", "a settings.json of Claude Code"),
+        ("config.toml", "a config.toml of Codex"),
+        ("default.rules", "a file of command rules of Codex"),
+        (".aider.conf.yml", "a configuration of aider"),
+        ("fix.md", "a custom command of Claude Code"),
+    ] {
+        for command in ["policy", "recipe"] {
+            told(&[command, "check", file], 3, &[wanted, "it is not read here"]);
+        }
+    }
+    for args in [
+        &["tools", "call", "Bash", "--args", "{}"][..],
+        &["policy", "explain", "builtin:edit", "--tool", "Bash", "--args", "{}"],
+    ] {
+        let done = world.call(args);
+        assert!(
+            done.code != 0 && done.stderr.contains("did you mean run_shell_command?"),
+            "{}",
+            done.stderr
+        );
+    }
+    let done = world.call(&[
+        "run",
+        "-p",
+        "x",
+        "-m",
+        "script:x",
+        "--output-schema",
+        "{\"type\":\"object\"}",
+    ]);
+    assert!(done.exits(3).stderr.contains("the schema is written into a file"));
+}
+
 /// Their ids differ only in random digits behind the second.
 #[test]
 fn runs_of_one_second_are_in_the_order_in_which_they_began() {

@@ -401,6 +401,70 @@ fn an_honest_change_passes_with_its_patch() {
     assert_eq!(result["warnings"], json!([]));
 }
 
+/// A preset lets commands remove the output of a build, so a rule allows its paths.
+#[test]
+fn what_a_build_leaves_is_in_no_patch_unless_git_tracks_it() {
+    let fix = "mkdir -p target/debug web/build cache web/target
+echo x > target/debug/x; echo x > web/build/x; echo x > cache/x; echo x > web/target/x; echo x >> kept/target/x
+printf 'Signature: 8a477f597d28d172789f06886806bc55\\n' > cache/CACHEDIR.TAG
+echo fixed > src/a.txt";
+    let files = [
+        ("Cargo.toml", ""),
+        ("web/build.gradle", ""),
+        ("kept/Cargo.toml", ""),
+        ("kept/target/x", "x\n"),
+        ("src/a.txt", "one\n"),
+        ("fix.sh", fix),
+    ];
+    let policy = "version: 1\nextends: [builtin:edit]\nrules: [{ allow: run_shell_command, commands: [bash fix.sh] }]\n\
+         sandbox: { level: none }\n";
+    let world = World::repo(&files);
+    let replies = script(&[
+        shell("bash fix.sh"),
+        writes("target/named.txt", "asked for\n"),
+        says("done"),
+    ]);
+    let recipe = "version: 1\nname: x\nexpect: change\nsteps:\n  - id: fix\n    prompt: x\n    checks:\n      \
+         - { name: small, changed: { only: [src/**, kept/**, web/target/**, target/named.txt] } }\n";
+    world.recipe(recipe, &replies, policy, &[]).exits(0);
+    let result = world.result();
+    let mut changed: Vec<&str> = result["changes"]["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|file| file["path"].as_str())
+        .collect();
+    changed.sort_unstable();
+    assert_eq!(
+        changed,
+        ["kept/target/x", "src/a.txt", "target/named.txt", "web/target/x"]
+    );
+    assert_eq!(
+        unruled(&result),
+        [
+            "cache/CACHEDIR.TAG added - build_output left",
+            "cache/x added - build_output left",
+            "target/debug/x added - build_output left",
+            "web/build/x added - build_output left",
+        ]
+    );
+    assert_eq!(world.read("target/debug/x"), "x\n");
+    let told = report(&world, "summary.md");
+    assert!(told.contains("cache/, target/, web/build/; let git ignore"), "{told}");
+    // What lies there already, and git does not know, is no part of a patch either.
+    world.git(&["add", "-A", "src", "kept", "web/target"]);
+    world.git(&["commit", "-q", "-m", "fixed"]);
+    std::fs::remove_dir_all(world.out()).unwrap();
+    world.file("fix.sh", "echo y >> target/debug/x; echo y >> src/a.txt\n");
+    world.git(&["commit", "-q", "-m", "again", "fix.sh"]);
+    world
+        .run(&script(&[shell("bash fix.sh"), says("done")]), policy, &["-p", "x"])
+        .exits(0);
+    let patch = report(&world, "changes.patch");
+    assert!(patch.contains("src/a.txt") && !patch.contains("target/"), "{patch}");
+    assert_eq!(world.read("target/debug/x"), "x\ny\n");
+}
+
 #[test]
 fn a_write_that_a_rule_on_its_arguments_allows_stays() {
     let world = world("");

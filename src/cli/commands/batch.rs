@@ -407,7 +407,12 @@ fn accept(dir: &Path, plan: &BatchPlan, state: &BatchState, changed: bool) -> Re
 fn print(result: &BatchResult, dir: &Path, store: Option<&RemoteBundle>, args: &BatchArgs) -> Result<u8, Refusal> {
     let text = match args.format {
         TextOrJson::Json => format!("{}\n", serde_json::to_string(result).unwrap_or_default()),
-        TextOrJson::Text if args.quiet && result.exit_code == exit::PASSED => String::new(),
+        TextOrJson::Text if args.quiet => {
+            if result.exit_code != exit::PASSED {
+                out::stderr(told(result, dir, store.map(RemoteBundle::url)).trim_end());
+            }
+            String::new()
+        }
         TextOrJson::Text => told(result, dir, store.map(RemoteBundle::url)),
     };
     printed(&text)?;

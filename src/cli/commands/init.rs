@@ -131,6 +131,13 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
         )));
     }
     let place = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+    if patch::is_bare(&place) {
+        return Err(Refusal::Environment(format!(
+            "{} is itself a bare git repository, whose files are git's own: name a clone or a worktree of it, as \
+             `overnight init DIR`",
+            dir.display()
+        )));
+    }
     if let Some(repository) = patch::repository(&place) {
         repository.check().map_err(Refusal::Environment)?;
     }
@@ -332,18 +339,20 @@ fn write(root: &Path, path: &Path, text: &str) -> Result<(), Refusal> {
 /// The test command of a project in `dir`: a specific one if the files suggest it, else the toolchain's usual one.
 fn test_command(kind: &Kind, dir: &Path) -> String {
     let has = |name: &str| dir.join(name).is_file();
+    if kind.name == "python" {
+        let test = if uses_pytest(dir) { kind.test } else { unittest(dir) };
+        // An installed package leads to the checkout; the tests are to see the code of the run's own worktree.
+        return match is_package(dir) && dir.join("src").is_dir() {
+            true => format!("PYTHONPATH=src {test}"),
+            false => test.to_owned(),
+        };
+    }
     let found = match kind.name {
         "java" if has("gradlew") => "./gradlew --offline test",
         "java" if is_gradle(dir) => "gradle --offline test",
         "java" if has("mvnw") => "./mvnw -B -o test",
         "node" if has("pnpm-lock.yaml") => "pnpm test",
         "node" if has("yarn.lock") => "yarn test",
-        // An installed package leads to the checkout; the tests are to see the code of the run's own worktree.
-        "python" if uses_pytest(dir) && is_package(dir) && dir.join("src").is_dir() => {
-            "PYTHONPATH=src python3 -m pytest -q"
-        }
-        "python" if uses_pytest(dir) => kind.test,
-        "python" => unittest(dir),
         _ => kind.test,
     };
     found.to_owned()
@@ -392,18 +401,49 @@ fn text_of(dir: &Path, name: &str) -> String {
     patch::regular_text(&dir.join(name)).unwrap_or_default()
 }
 
+/// Files that only pytest reads.
+const OF_PYTEST: &[&str] = &[
+    "pytest.ini",
+    ".pytest.ini",
+    "conftest.py",
+    "tests/conftest.py",
+    "test/conftest.py",
+];
+/// Files of any project, which name pytest where it is used.
+const OF_PYTHON: &[&str] = &["pyproject.toml", "tox.ini", "setup.cfg", "setup.py", "Pipfile"];
+/// How many entries of a directory are examined for files of tests.
+const MOST_TESTS: usize = 1_000;
+
+/// Whether the tests of a Python project in `dir` need pytest: by its settings, by what the project says it needs, or by
+/// tests that are functions of a module, which unittest does not find.
 fn uses_pytest(dir: &Path) -> bool {
-    let has = |name: &&str| dir.join(name).is_file();
-    [
-        "tox.ini",
-        "pytest.ini",
-        "pyproject.toml",
-        "conftest.py",
-        "tests/conftest.py",
-    ]
-    .iter()
-    .any(has)
-        || text_of(dir, "requirements.txt").contains("pytest")
+    let names = |dir: &Path| {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+        let names = entries
+            .take(MOST_TESTS)
+            .filter_map(|entry| entry.file_name().into_string().ok());
+        names.collect::<Vec<String>>()
+    };
+    let says = |name: &str| text_of(dir, name).contains("pytest");
+    let is_requirements = |name: &String| name.starts_with("requirements") && name.ends_with(".txt");
+    let is_test = |name: &String| name.starts_with("test_") && name.ends_with(".py");
+    let needs = |line: &str| {
+        ["import pytest", "from pytest", "def test_", "async def test_"]
+            .iter()
+            .any(|start| line.starts_with(start))
+    };
+    let in_tests = |below: &str| {
+        let place = dir.join(below);
+        let tests = names(&place).into_iter().filter(is_test);
+        tests.into_iter().any(|name| text_of(&place, &name).lines().any(needs))
+    };
+    OF_PYTEST.iter().any(|name| dir.join(name).is_file())
+        || OF_PYTHON.iter().any(|name| says(name))
+        || names(dir)
+            .iter()
+            .filter(|name| is_requirements(name))
+            .any(|name| says(name))
+        || ["", "tests", "test"].iter().any(|below| in_tests(below))
 }
 
 /// Whether pip can install the directory: a `pyproject.toml` may hold only settings of tools.

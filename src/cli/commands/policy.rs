@@ -44,10 +44,16 @@ pub async fn policy(command: PolicyCommand) -> Result<u8, Refusal> {
         PolicyCommand::Explain(args) => explain(&args).await,
         PolicyCommand::Import { file, mode, format } => import(&file, mode, format),
         PolicyCommand::Suggest {
-            runs,
+            mut runs,
+            last,
             format,
             workspace,
-        } => suggested(&runs, format, &workspace),
+        } => {
+            if last {
+                runs.push(journal::run_dirs::newest(&workspace)?);
+            }
+            suggested(&runs, format, &workspace)
+        }
     }
 }
 

@@ -271,10 +271,7 @@ async fn attempt(
     if args.dry_run {
         return dry_run(&settings, args.shared.format());
     }
-    // Beside a `.git`, git does not take the directory itself for a repository.
-    let is_bare = !place.workspace.join(".git").exists()
-        && patch::repository_at(&place.workspace).is_some_and(|found| found.git_dir == place.workspace);
-    if is_bare && !args.isolate {
+    if patch::is_bare(&place.workspace) && !args.isolate {
         return Err(Refusal::Environment(format!(
             "the workspace {} is itself a bare git repository, whose files are git's own: name a clone or a worktree of it \
              with --workspace",

@@ -19,7 +19,10 @@ pub fn runs(args: &RunsArgs) -> Result<u8, Refusal> {
     match &args.command {
         None => list(&args.workspace, TextOrJson::Text),
         Some(RunsCommand::List { format }) => list(&args.workspace, *format),
-        Some(RunsCommand::Verify { runs, format }) => verify_all(runs, &args.workspace, *format),
+        Some(RunsCommand::Verify { last: true, format, .. }) => {
+            verify_all(&[run_dirs::newest(&args.workspace)?], &args.workspace, *format)
+        }
+        Some(RunsCommand::Verify { runs, format, .. }) => verify_all(runs, &args.workspace, *format),
         Some(RunsCommand::Prune { keep, all, format }) => prune(&args.workspace, (*keep, *all), *format),
     }
 }
@@ -44,7 +47,7 @@ fn prune(workspace: &Path, (keep, all): (usize, bool), format: TextOrJson) -> Re
     printed(&pruned.removed.iter().map(|run| format!("{run}\n")).collect::<String>())
 }
 
-/// Prints one line per run, or `[{run, started, verdict, recipe, directory}]`.
+/// Prints one line per run, with its directory where `--out` named it, or `[{run, started, verdict, recipe, directory}]`.
 fn list(workspace: &Path, format: TextOrJson) -> Result<u8, Refusal> {
     let runs = run_dirs::list(workspace)?;
     if format == TextOrJson::Json {
@@ -63,8 +66,9 @@ fn list(workspace: &Path, format: TextOrJson) -> Result<u8, Refusal> {
     let mut text = String::new();
     for run in runs {
         let started = run.started.map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string());
+        let out = run.out.map_or_else(String::new, |out| format!("  ({})", out.display()));
         text.push_str(&format!(
-            "{}  {}  {:<12} {}\n",
+            "{}  {}  {:<12} {}{out}\n",
             run.run,
             started.unwrap_or_default(),
             run.progress.as_str(),

@@ -13,10 +13,13 @@ use crate::policy::codes::{self, Code};
 use crate::policy::protected::repository_above;
 use crate::policy::{Author, ChangeRuling, rule_change, rule_link, rule_repository};
 use crate::workspace::patch::{Delta, Snapshot};
+use crate::workspace::toolchains;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
+/// The reason code of what a build left.
+const BUILD_OUTPUT: &str = "build_output";
 /// Upper limit for files that are put back one by one; with more changes the run ends.
 pub const MOST_PUT_BACK: usize = 10_000;
 /// New files that stay are listed one by one up to this number; above it they are grouped by directory.
@@ -32,6 +35,8 @@ pub(super) struct RuledPatch {
     pub out: BTreeSet<String>,
     /// The paths of all other changes, relative to the workspace.
     allowed: BTreeSet<String>,
+    /// The directories, each with a slash at its end, of what builds left.
+    outputs: BTreeSet<String>,
 }
 
 /// Checks the difference between the run's own tree (`before`) and the current tree (`now`). `left`: paths that only
@@ -55,6 +60,7 @@ pub(super) async fn rule(
     let mut unruled: Vec<Unruled> = Vec::new();
     let mut allowed = BTreeSet::new();
     let mut in_repositories = repositories(deps, &differ);
+    let mut outputs = BuildOutputs::default();
     for (path, change) in differ {
         let from_top = deps.shadow.at_top(&path);
         let is_fresh = fresh.as_ref().is_none_or(|fresh| fresh.contains(&from_top));
@@ -85,6 +91,18 @@ pub(super) async fn rule(
             }
         }
         let (rule, code, denied) = match ruling {
+            ChangeRuling::Allowed if !state.edited.contains(&path) && outputs.hold(deps, &path) => {
+                unruled.push(Unruled {
+                    path,
+                    change,
+                    rule: None,
+                    code: BUILD_OUTPUT.to_owned(),
+                    denied: false,
+                    left: true,
+                    restored: false,
+                });
+                continue;
+            }
             ChangeRuling::Allowed => {
                 allowed.insert(path);
                 continue;
@@ -127,7 +145,36 @@ pub(super) async fn rule(
         out: out.collect(),
         unruled,
         allowed,
+        outputs: outputs.found(),
     })
+}
+
+/// The directories that builds write and git does not track.
+#[derive(Default)]
+struct BuildOutputs {
+    known: HashMap<String, bool>,
+}
+
+impl BuildOutputs {
+    /// Whether a path, relative to the workspace, lies in one of them.
+    fn hold(&mut self, deps: &Deps, path: &str) -> bool {
+        let mut above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
+        above.any(|dir| {
+            if let Some(known) = self.known.get(dir) {
+                return *known;
+            }
+            let is_output =
+                toolchains::is_build_output(&deps.workspace.root().join(dir)) && !deps.shadow.tracks_below(dir);
+            self.known.insert(dir.to_owned(), is_output);
+            is_output
+        })
+    }
+
+    /// Those that were found, each with a slash at its end.
+    fn found(self) -> BTreeSet<String> {
+        let found = self.known.into_iter().filter(|(_, is_output)| *is_output);
+        found.map(|(dir, _)| format!("{dir}/")).collect()
+    }
 }
 
 /// The changed paths in a git repository that is not named `.git`, with its directory. What is in the tree counts, which
@@ -263,12 +310,25 @@ impl RuledPatch {
             };
             warnings.push(("unruled", message));
         }
-        for (bound, stay) in new(|unruled| unruled.left) {
+        // What was listed before may be grouped by directory.
+        let is_known = |dir: &str| {
+            let mut listed = known.iter();
+            listed.any(|path| path.starts_with(dir) || (path.ends_with('/') && dir.starts_with(path)))
+        };
+        for (bound, mut stay) in new(|unruled| unruled.left) {
+            if bound.is_some_and(|bound| bound.code == BUILD_OUTPUT) {
+                // A build leaves many files, and others each time.
+                let dirs = self.outputs.iter().map(String::as_str).filter(|dir| !is_known(dir));
+                stay = dirs.collect();
+            }
+            if stay.is_empty() {
+                continue;
+            }
             let names = first_names(stay.into_iter());
             let message = match bound {
                 None => format!("new files that no rule allows stay in the tree and out of the patch: {names}"),
                 Some(bound) => format!(
-                    "new files stay in the tree and out of the patch because {} ({}): {names}; {}",
+                    "files stay in the tree and out of the patch because {} ({}): {names}; {}",
                     bound.meaning, bound.code, bound.fix
                 ),
             };

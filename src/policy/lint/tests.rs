@@ -201,6 +201,33 @@ fn each_warning() {
 }
 
 #[test]
+fn a_network_without_limits_is_told_where_it_is_given() {
+    for (hosts, expected) in [
+        ("['*']", vec!["every-host"]),
+        ("[docs.rs, '*']", vec!["every-host"]),
+        ("['*.docs.rs']", vec![]),
+        ("none", vec![]),
+    ] {
+        let text = format!("version: 1\nsandbox:\n  network: {hosts}\n");
+        let source = PolicySource {
+            name: "p.yaml".to_owned(),
+            text,
+        };
+        let mut files = SourceFiles::new();
+        let (set, _) = load(&mut files, &[source], &KnownTools::builtin()).unwrap();
+        let found = lint(&set);
+        let codes: Vec<&str> = found.iter().map(|one| one.code).collect();
+        assert_eq!(codes, expected, "{hosts}");
+        for one in &found {
+            assert!(
+                files.place(one.span.unwrap()).to_string().starts_with("p.yaml:3:"),
+                "{hosts}"
+            );
+        }
+    }
+}
+
+#[test]
 fn what_a_preset_lets_run_any_code_is_noted() {
     let noted = |text: &str| {
         let source = PolicySource {

@@ -203,6 +203,11 @@ pub fn repository_at(dir: &Path) -> Option<Repository> {
     })
 }
 
+/// Whether a directory is itself a bare repository. Beside a `.git`, git does not take it for one.
+pub fn is_bare(dir: &Path) -> bool {
+    !dir.join(".git").exists() && repository_at(dir).is_some_and(|found| found.git_dir == dir)
+}
+
 /// The text of a regular file, cut after 64 MiB; does not wait for a named pipe.
 pub fn text(path: &Path) -> Option<String> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
