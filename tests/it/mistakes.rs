@@ -334,6 +334,19 @@ fn a_run_that_was_refused_is_the_newest_one_too() {
     assert_eq!(world.call(&["runs"]).exits(0).stdout, "");
 }
 
+#[test]
+fn a_refused_run_in_the_tree_leaves_nothing_that_git_sees() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let policy = world.beside("policy.yaml", "version: 1\nrulez: []\n");
+    let model = model(&world, &[says("done")]);
+    let args = ["run", "-p", "x", "--model", &model, "--policy", &policy, "--out", "out"];
+    let result = world.call(&[&args[..], &["--format", "json"]].concat()).exits(3).json();
+    assert!(world.ws().join("out/result.json").is_file());
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    let out = world.ws().canonicalize().unwrap().join("out");
+    assert_eq!(result["artefacts"]["directory"], out.to_string_lossy().as_ref());
+}
+
 /// Their ids differ only in random digits behind the second.
 #[test]
 fn runs_of_one_second_are_in_the_order_in_which_they_began() {
