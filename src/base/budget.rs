@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Limits of a run or a step. `None` means no limit at this level.
+/// Limits of a run or a step. Null: no limit at this level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Budget {
     /// Model replies.
     pub turns: Option<u64>,
@@ -31,6 +32,11 @@ pub fn least<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
 }
 
 impl Budget {
+    /// Whether it limits nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// The lower of the two limits, field by field.
     pub fn lowered_by(&self, other: &Budget) -> Budget {
         let mut calls = self.calls.clone();

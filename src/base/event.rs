@@ -1,7 +1,7 @@
 //! The events of a run, as the journal stores them. Every output is computed from these events alone.
 
 use super::access::Access;
-use super::budget::Spent;
+use super::budget::{Budget, Spent};
 use super::call::{CallState, ExitInfo, FileDiff, ToolOutput, ToolSpec};
 use super::content::ToolContent;
 use super::grant::{JudgedExec, Undone};
@@ -216,6 +216,13 @@ pub enum EventKind {
         /// The policies from here on, if the command line named any.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         policies: Vec<PolicyText>,
+        /// The limits from here on that the command line named; the others stay as they were.
+        #[serde(default, skip_serializing_if = "Budget::is_empty")]
+        limits: Budget,
+        /// Absolute path of the current directory of the resume. The path of a script or recorded run in `model` is
+        /// relative to it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        directory: Option<String>,
     },
     PatchTaken(PatchTaken),
     /// Changes that no rule allows were undone: the paths were restored from the tree before them.
@@ -281,6 +288,10 @@ pub struct RunStarted {
     /// For a replay: the model whose recorded replies are used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replays: Option<String>,
+    /// Absolute path of the current directory when the run began. The path of a script or recorded run in `model` is
+    /// relative to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
     /// Absolute path of the tree that the run works on.
     pub workspace: String,
     /// For `--isolate`: the tree from which the temporary worktree was made.

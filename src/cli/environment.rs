@@ -54,6 +54,11 @@ fn redactor_with(more: &BTreeMap<String, String>) -> Arc<Redactor> {
     Arc::new(Redactor::from_env_and(variables(), more.collect()))
 }
 
+/// The absolute path of the current directory as events record it. `None` if it is gone or its path is not UTF-8.
+pub fn current_directory() -> Option<String> {
+    std::env::current_dir().ok()?.into_os_string().into_string().ok()
+}
+
 /// The absolute path, whether it exists or not.
 pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())

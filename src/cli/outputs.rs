@@ -366,14 +366,15 @@ pub fn write_unstarted(dir: Option<&Path>, copies: &Copies, recipe: &str, outcom
         noted(stale.remove());
     }
     if let Some(dir) = dir {
+        noted(artefacts::make_run_dir(dir).map_err(|error| error.to_string()));
         if noted(replace(&dir.join("junit.xml"), xml.as_bytes())) {
             ending
                 .artefacts
                 .insert("junit".to_owned(), dir.join("junit.xml").display().to_string());
         }
-        ending
-            .artefacts
-            .insert("result".to_owned(), dir.join("result.json").display().to_string());
+        for (name, path) in [("result", dir.join("result.json")), (result::DIRECTORY, dir.to_owned())] {
+            ending.artefacts.insert(name.to_owned(), path.display().to_string());
+        }
     }
     let mut object = result::unstarted(outcome, recipe, &ending);
     if let Some(dir) = dir {
@@ -459,7 +460,10 @@ pub fn existing(home: &Path) -> BTreeMap<String, String> {
         .into_iter()
         .filter_map(|format| Some((format.as_str(), out.join(format.file()?))));
     files
-        .chain([("journal", home.join("journal.jsonl"))])
+        .chain([
+            (result::DIRECTORY, out.clone()),
+            ("journal", home.join("journal.jsonl")),
+        ])
         .filter(|(_, path)| path.exists())
         .map(|(name, path)| (name.to_owned(), path.display().to_string()))
         .collect()

@@ -9,6 +9,7 @@ use crate::recipe::Plan;
 use crate::recipe::plan::{McpPrompt, PlanStep, StepWork};
 use crate::tools::mcp::Servers;
 use crate::tools::mcp::prompts::{Missing, given};
+use std::time::Instant;
 
 /// Recorded prompts.
 #[derive(Clone, Copy, Default)]
@@ -20,7 +21,7 @@ pub struct Recorded<'a> {
 }
 
 /// Requests the prompts that are not in this run's journal. If the run cannot begin, the servers are stopped; a run
-/// that was interrupted meanwhile gets no prompts, and the loop reports the interruption.
+/// that was interrupted meanwhile gets no prompts, and the loop reports the interruption. `deadline`: of the run.
 ///
 /// # Errors
 /// The server does not know the name or an argument (exit code 3); the server is missing or does not return the prompt
@@ -30,12 +31,13 @@ pub async fn gather(
     servers: &Servers,
     recorded: Recorded<'_>,
     redactor: &Redactor,
-    interrupt: &Interrupt,
+    (interrupt, deadline): (&Interrupt, Instant),
 ) -> Result<Vec<GivenPrompt>, Refusal> {
     let gathered = tokio::select! {
         gathered = gathered(plan, servers, recorded, redactor) => gathered,
         () = interrupt.token.cancelled() => Ok(Vec::new()),
     };
+    interrupt.check_clock(deadline);
     match gathered {
         Err(_) if interrupt.outcome(plan).is_some() => Ok(Vec::new()),
         Err(refusal) => {

@@ -246,7 +246,7 @@ fn of_result(
         digests,
         journal: Some(head),
     };
-    for (name, path) in &ending.artefacts {
+    for (name, path) in ending.artefacts.iter().filter(|(name, _)| *name != result::DIRECTORY) {
         let file = ReportFile::named(name)
             .and_then(ReportFile::file)
             .unwrap_or("journal.jsonl");
@@ -256,7 +256,11 @@ fn of_result(
     }
     // A run that was moved has other directories than the result says, but the same one for all files.
     let others = ending.artefacts.iter().filter(|(name, _)| *name != "journal");
-    let mut dirs: Vec<Option<&Path>> = others.map(|(_, path)| Path::new(path).parent()).collect();
+    let directories = others.map(|(name, path)| match name == result::DIRECTORY {
+        true => Some(Path::new(path)),
+        false => Path::new(path).parent(),
+    });
+    let mut dirs: Vec<Option<&Path>> = directories.collect();
     if state_dir::outputs_of(home).is_none() {
         dirs.extend(ending.artefacts.get("journal").map(|path| Path::new(path).parent()));
     }

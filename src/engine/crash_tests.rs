@@ -9,6 +9,7 @@ use super::compact::{self, Compaction};
 use super::next::{Next, next};
 use super::state::RunState;
 use crate::base::access::Access;
+use crate::base::budget::Budget;
 use crate::base::call::{CallState, ExitInfo, ToolCall, ToolOutput};
 use crate::base::event::{Decided, EventKind, PatchTaken, PutBack, RunStarted};
 use crate::base::ids::{BlobId, CallId};
@@ -336,6 +337,8 @@ fn drive(record: &mut Record, world: &mut World, plan: &Plan) -> Result<RunOutco
             by: "reviewer".to_owned(),
             model: "m".to_owned(),
             policies: Vec::new(),
+            limits: Budget::default(),
+            directory: None,
         })?;
         let waiting = record
             .state
@@ -364,6 +367,7 @@ fn begin() -> EventKind {
         policies: Vec::new(),
         model: String::new(),
         replays: None,
+        directory: None,
         workspace: String::new(),
         isolated_from: None,
         base: crate::base::event::PatchBase { commit: None },

@@ -60,8 +60,7 @@ impl Deps {
         self.interrupt.deadline(self.run_deadline)
     }
 
-    /// The outcome if a signal or the wall clock ended the run. Checks the clock too, because a wait that ends at the
-    /// deadline may return before the task that watches the clock has run.
+    /// The outcome if a signal or the wall clock ended the run. Checks the clock too, see [`Interrupt::check_clock`].
     pub fn interrupted(&self) -> Option<RunOutcome> {
         self.interrupt.check_clock(self.run_deadline);
         self.interrupt.outcome(&self.plan)
@@ -141,8 +140,9 @@ impl Interrupt {
         self.step_limit(of_run).map_or(of_run, |limit| limit.deadline)
     }
 
-    /// Stops the run if its deadline, `of_run`, or that of the current step has passed. Returns whether one has.
-    fn check_clock(&self, of_run: Instant) -> bool {
+    /// Stops the run if its deadline, `of_run`, or that of the current step has passed. Returns whether one has. A wait
+    /// that ends at the deadline may return before the task that watches the clock has run.
+    pub fn check_clock(&self, of_run: Instant) -> bool {
         let limit = self.step_limit(of_run);
         let over = Instant::now() >= limit.as_ref().map_or(of_run, |limit| limit.deadline);
         if over {

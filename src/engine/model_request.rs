@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Instant;
 
+/// Code of the warning that another model of the list answers from here on.
+const FALLBACK: &str = "model_fallback";
 /// Code of the warning for a service that reports too few prompt tokens.
 const SHORT_COUNT: &str = "prompt_tokens";
 /// Code of the warning for a service that sends no usable counts of tokens.
@@ -442,6 +444,7 @@ async fn once(
         retried: &retried,
         has_room: &has_room,
     };
+    let asked = deps.provider.info().id.clone();
     let mut answer = ledger.watch(deps.provider.ask(request, context)).await;
     if let Ok(reply) = &mut answer
         && !deps.provider.info().recorded
@@ -452,6 +455,11 @@ async fn once(
     let attempt = u32::try_from(retries.len()).unwrap_or(u32::MAX).saturating_add(1);
     for retry in retries {
         ledger.record(retry)?;
+    }
+    let answering = &deps.provider.info().id;
+    if answer.is_ok() && *answering != asked {
+        let message = format!("{asked} failed, and {answering} answers from here on");
+        ledger.warn(FALLBACK, message)?;
     }
     if let Err(error) = &answer
         && error.discarded.is_some()

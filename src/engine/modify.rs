@@ -125,6 +125,12 @@ impl<'a> Pipe<'a> {
         if finished.stdout.cut {
             return Err(format!("`{program}` printed more than {SIZE} bytes"));
         }
+        if finished.stdout.nuls + finished.stdout.not_utf8 > 0 {
+            // The captured text has replacement characters in their place.
+            return Err(format!(
+                "`{program}` printed bytes that are not text: NUL bytes, or bytes that are not UTF-8"
+            ));
+        }
         Ok(finished.stdout.text)
     }
 }

@@ -203,6 +203,7 @@ pub fn outcome(state: &RunState, plan: &Plan) -> RunOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::budget::Budget;
     use crate::base::event::{EventKind, PatchTaken, PathChange};
     use crate::base::ids::CallId;
     use crate::engine::crash_tests::any_plan;
@@ -232,6 +233,8 @@ mod tests {
             by: "t".to_owned(),
             model: "m".to_owned(),
             policies: Vec::new(),
+            limits: Budget::default(),
+            directory: None,
         });
         refused_end(&state).map(|outcome| format!("{}: {}", outcome.reason, outcome.message))
     }

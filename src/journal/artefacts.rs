@@ -285,6 +285,16 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
     place_file(path, bytes, (OWN, false)).map_err(JournalError::write(path))
 }
 
+/// Makes a run directory, with a `.gitignore` that hides it from git. One that is there stays.
+///
+/// # Errors
+/// It cannot be written.
+pub fn make_run_dir(dir: &Path) -> Result<(), JournalError> {
+    let file = dir.join(".gitignore");
+    let made = std::fs::create_dir_all(dir).and_then(|()| no_follow::write_new(&file, b"*\n"));
+    made.map_err(JournalError::write(&file))
+}
+
 /// `synced`: the bytes are on disk before the file gets its name.
 fn place_file(path: &Path, bytes: &[u8], (mode, synced): (u32, bool)) -> io::Result<()> {
     let parent = match path.parent() {

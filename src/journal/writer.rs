@@ -4,7 +4,7 @@ use super::background_sync::BackgroundSync;
 use super::chain_key::{self, JournalKey};
 use super::error::JournalError;
 use super::state_dir::{self, HeadFile};
-use super::{format, no_follow, reader};
+use super::{artefacts, format, reader};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use std::collections::BTreeMap;
@@ -48,12 +48,11 @@ impl JournalWriter {
     pub fn create(dir: &Path, first: &Event) -> Result<Self, JournalError> {
         let path = dir.join(format::FILE);
         let wrap = JournalError::write(&path);
-        std::fs::create_dir_all(dir).map_err(wrap)?;
         if path.exists() {
             return Err(JournalError::Taken(dir.display().to_string()));
         }
         refuse_links(dir)?;
-        no_follow::write_new(&dir.join(".gitignore"), b"*\n").map_err(wrap)?;
+        artefacts::make_run_dir(dir)?;
         let draft = dir.join("journal.jsonl.new");
         let entry = serde_json::to_string(first).map_err(|error| wrap(error.into()))?;
         let key = chain_key::key()?;

@@ -31,7 +31,7 @@ const fn detailed(code: &'static str, meaning: &'static str, fix: &'static str) 
     }
 }
 
-/// Every code that a ruling can have.
+/// Every code that a ruling or the denial of a call can have.
 pub const CODES: &[Code] = &[
     plain(
         "allowed",
@@ -218,6 +218,21 @@ pub const CODES: &[Code] = &[
         "not_granted",
         "a command changed a path that its ruling did not let it write; the change was undone",
         "name the path as an operand, or add `writes: tree` to the rule",
+    ),
+    plain(
+        "not_restored",
+        "a command changed a path that its ruling did not let it write, and the change could not be undone",
+        "look at the paths that the reason names before the next run",
+    ),
+    plain(
+        "not_approved",
+        "a person reviewed the call and denied it",
+        "nothing to do; the model was told",
+    ),
+    plain(
+        "modify_failed",
+        "the program of a modify rule failed, or printed what the call cannot be made of",
+        "change the content so that the program accepts it, or fix the rule",
     ),
     detailed("limit", "a limit was reached", "make it smaller, or raise the limit"),
     plain("secret_hit", "outgoing data contains a secret", "leave the secret out"),

@@ -14,11 +14,16 @@ use crate::base::ids::sha256_hex;
 use crate::base::outcome::RunOutcome;
 use crate::base::quote::shell_word;
 use crate::base::source::RecipeSource;
+use crate::journal::run_dirs::RUNS;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// The value of `schema`.
 pub const SCHEMA: &str = "overnight/result/v1";
+
+/// The name of the run directory in `artefacts`, among those of the outputs.
+pub const DIRECTORY: &str = "directory";
 
 /// Facts that are not in the events: the exit code of the process and the paths of its files.
 #[derive(Clone, Debug, Default)]
@@ -382,12 +387,12 @@ pub(crate) fn warnings(sum: &RunSummary<'_>) -> Vec<ResultNotice> {
     told.chain(missing).collect()
 }
 
-/// The run's name for a command line: its directory if known, quoted for a shell, otherwise its id.
+/// The run's name for a command line: its id where that is found, in the default directory of its workspace or when no
+/// directory is known, otherwise its directory, quoted for a shell.
 pub(crate) fn resume_name(sum: &RunSummary<'_>, ending: &OutputFacts) -> String {
-    let Some(directory) = ending.artefacts.get("directory") else {
-        return sum.run().to_owned();
-    };
-    shell_word(directory)
+    let directory = ending.artefacts.get(DIRECTORY);
+    let elsewhere = directory.filter(|directory| !Path::new(directory).ends_with(Path::new(RUNS).join(sum.run())));
+    elsewhere.map_or_else(|| sum.run().to_owned(), |directory| shell_word(directory))
 }
 
 /// US dollars from millionths.

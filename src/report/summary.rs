@@ -60,6 +60,9 @@ pub struct RunSummary<'a> {
     pub unpriced: bool,
     /// Requests for history summaries, in addition to `turns`.
     pub summaries: u64,
+    /// Whether a reply came from a script or a recorded run: the run may have begun with a model service, and continued
+    /// with a fallback or another model.
+    pub played: bool,
 }
 
 /// One started step.
@@ -172,9 +175,9 @@ impl<'a> RunSummary<'a> {
         self.head.map_or("run", |head| head.recipe.as_str())
     }
 
-    /// Whether the replies came from a recording.
+    /// Whether replies came from a script or a recorded run.
     pub fn recorded(&self) -> bool {
-        self.head.is_some_and(|head| head.recorded)
+        self.played || self.head.is_some_and(|head| head.recorded)
     }
 
     /// The model that wrote the replies: the recorded one for a replay.

@@ -310,8 +310,9 @@ fn git_writes_its_repository_where_its_own_rule_opens_it() {
 fn an_approval_in_a_journal_from_elsewhere_counts_as_not_given() {
     let world = waiting("echo x > x.txt\n", "none", &[]);
     let named = named(&world);
+    let model = format!("script:{}", world.path().join("script.yaml").display());
     let forged = [
-        json!({"event": "resumed", "by": "x", "model": "m"}),
+        json!({"event": "resumed", "by": "x", "model": model}),
         json!({"event": "approved", "call": "c1", "allow": true, "by": "x"}),
     ];
     appended(&world.out(), &forged);

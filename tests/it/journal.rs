@@ -152,6 +152,34 @@ fn a_killed_run_loses_nothing_and_doubles_nothing() {
     }
 }
 
+/// The names of a run's outputs, and what to do about it, do not depend on how it is named.
+#[test]
+fn outputs_that_are_written_again_are_the_same() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file, paths: [c.txt] }\n";
+    let replies = script(&[writes("b.txt", "b\n"), writes("c.txt", "c\n"), says("done")]);
+    world.run(&replies, policy, &["-p", "x"]).exits(5);
+    let read = || {
+        let names = ["result.json", "junit.xml", "suspension.md", "suspension.json"];
+        names.map(|name| std::fs::read_to_string(world.out().join(name)).unwrap())
+    };
+    let before = read();
+    let listed = world.call(&["report", "../out"]).exits(0).stdout;
+    assert_eq!(read(), before);
+    assert!(listed.lines().all(|path| Path::new(path).is_file()), "{listed}");
+    let printed = world.call(&["report", "../out", "--format", "result"]).exits(0).json();
+    assert_eq!(printed, world.result());
+    world.call(&["runs", "verify", "../out"]).exits(0);
+    // The directory is told, also to who answers from elsewhere.
+    let out = world.out().canonicalize().unwrap().to_string_lossy().into_owned();
+    assert_eq!(printed["artefacts"]["directory"], out.as_str());
+    let approve = printed["suspended"][0]["approve"].as_str().unwrap();
+    assert!(
+        approve.starts_with(&format!("overnight resume {out} --approve c2@")),
+        "{approve}"
+    );
+}
+
 #[test]
 fn a_killed_run_leaves_a_record_that_reports_can_be_made_of() {
     let world = World::repo(&[("a.txt", "one\n")]);

@@ -27,7 +27,8 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-fn all() -> Vec<(String, String)> {
+/// The source files by their paths below `src`, with their text.
+pub fn all() -> Vec<(String, String)> {
     let src = project().join("src");
     let mut found = Vec::new();
     sources(&src, &mut found);
@@ -46,12 +47,12 @@ fn row(room: &str) -> Option<usize> {
     ROWS.iter().position(|row| row.contains(&room))
 }
 
-fn is_test(name: &str) -> bool {
+pub fn is_test(name: &str) -> bool {
     name.contains("tests")
 }
 
 /// The code of a file without its tests.
-fn without_tests(text: &str) -> &str {
+pub fn without_tests(text: &str) -> &str {
     text.split("\nmod tests {").next().unwrap_or_default()
 }
 

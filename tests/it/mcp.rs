@@ -487,6 +487,22 @@ fn servers_that_misbehave_at_the_start_are_refused_soon() {
     }
 }
 
+/// The wall clock bounds the start of servers, too: that it ends the run is told, not that a server was slow.
+#[test]
+fn a_server_that_outlasts_the_run_ends_it_as_the_wall_clock() {
+    for _ in 0..4 {
+        let Some(mut server) = small("hang") else { return };
+        server["required"] = json!(true);
+        let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+        let recipe = recipe(&world, &server);
+        let flags = [recipe.as_str(), "--max-wall", "1s"];
+        world
+            .run(&json!({ "replies": [] }).to_string(), POLICY, &flags)
+            .exits(6);
+        assert_eq!(world.result()["reason"], "limit:wall");
+    }
+}
+
 #[test]
 fn huge_and_shadowing_definitions_are_left_out() {
     for (mode, kept, told) in [

@@ -335,6 +335,7 @@ fn a_run_that_was_refused_is_the_newest_one_too() {
 }
 
 #[test]
+<<<<<<< HEAD
 fn a_run_in_a_named_directory_is_one_of_its_workspace() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let policy = world.beside("open.yaml", open_policy(&[]));
@@ -515,6 +516,18 @@ fn what_other_tools_have_is_told_by_what_to_write_here() {
         "{\"type\":\"object\"}",
     ]);
     assert!(done.exits(3).stderr.contains("the schema is written into a file"));
+=======
+fn a_refused_run_in_the_tree_leaves_nothing_that_git_sees() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let policy = world.beside("policy.yaml", "version: 1\nrulez: []\n");
+    let model = model(&world, &[says("done")]);
+    let args = ["run", "-p", "x", "--model", &model, "--policy", &policy, "--out", "out"];
+    let result = world.call(&[&args[..], &["--format", "json"]].concat()).exits(3).json();
+    assert!(world.ws().join("out/result.json").is_file());
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    let out = world.ws().canonicalize().unwrap().join("out");
+    assert_eq!(result["artefacts"]["directory"], out.to_string_lossy().as_ref());
+>>>>>>> s24-f3
 }
 
 /// Their ids differ only in random digits behind the second.

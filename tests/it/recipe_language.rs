@@ -934,7 +934,20 @@ fn a_model_that_fails_for_good_is_followed_by_the_next_of_the_list() {
         shown.stdout
     );
     let done = world.call(&["run", &recipe, "--base-url", &first.url, "--format", "json"]);
-    assert_eq!(done.json()["response"], "from the second", "{}", done.stderr);
+    let result = done.json();
+    assert_eq!(result["response"], "from the second", "{}", done.stderr);
+    // Who answered is told, and that nobody was asked.
+    assert_eq!(result["warnings"][0]["code"], "model_fallback", "{result}");
+    let told = result["warnings"][0]["message"].as_str().unwrap();
+    assert!(
+        told.contains("gemini/gemini-2.5-flash") && told.contains(&second),
+        "{told}"
+    );
+    assert_eq!(
+        (&result["recorded"], &result["warnings"][1]),
+        (&json!(true), &Value::Null),
+        "{result}"
+    );
 }
 
 /// A check shows nothing about a call that was denied after it.

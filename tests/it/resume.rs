@@ -102,15 +102,75 @@ fn a_budget_given_at_the_resume_holds_and_counts_what_was_spent_before() {
         .collect();
     let service = wire.service(&endless);
     for (flags, reason, asked) in [
-        (["--max-turns", "1"], "limit:turns", 0),
-        (["--max-tokens", "1027"], "limit:tokens", 0),
-        (["--max-turns", "4"], "limit:turns", 3),
+        (&["--max-turns", "1"][..], "limit:turns", 0),
+        (&["--max-turns", "9", "--max-tokens", "1027"], "limit:tokens", 0),
+        (&["--max-turns", "4", "--max-tokens", "1000000"], "limit:turns", 3),
     ] {
-        let args = [&["resume", &out, "--base-url", &service.url][..], &flags].concat();
+        let args = [&["resume", &out, "--base-url", &service.url][..], flags].concat();
         world.call(&args).exits(6);
         assert_eq!(world.result()["reason"], reason);
         assert_eq!(service.seen().len(), asked, "{flags:?}");
     }
+}
+
+/// What a result says to do next, in a shell in the workspace.
+fn approved(world: &World) -> Done {
+    let approve = world.result()["suspended"][0]["approve"].as_str().unwrap().to_owned();
+    let words: Vec<&str> = approve.split(' ').collect();
+    assert_eq!(words[0], "overnight", "{approve}");
+    world.call(&words[1..])
+}
+
+#[test]
+fn a_limit_given_at_a_resume_holds_for_the_resumes_after_it() {
+    let world = tree();
+    let read = calls("read_file", json!({"file_path": "a.txt"}));
+    let replies = script(&[read, writes("b.txt", "b\n"), says("done")]);
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file, paths: [b.txt] }\n";
+    world.run(&replies, policy, &["-p", "x", "--max-turns", "1"]).exits(6);
+    let out = world.out().to_string_lossy().into_owned();
+    world.call(&["resume", &out, "--max-turns", "5"]).exits(5);
+    approved(&world).exits(0);
+    assert_eq!(world.read("b.txt"), "b\n");
+}
+
+/// The paths of scripts and recorded runs are relative to the directory in which a command line named them.
+#[test]
+fn a_script_is_found_from_another_directory() {
+    let world = tree();
+    let elsewhere = world.path().join("home");
+    let from = |dir: &Path, args: &[&str]| Done::of(world.command(args).current_dir(dir).output().unwrap());
+    let (ws, out) = (world.ws(), world.out().to_string_lossy().into_owned());
+    world.beside("one.yaml", script(&[writes("b.txt", "b\n")]));
+    world.beside(
+        "two.yaml",
+        script(&[says("unused"), writes("c.txt", "c\n"), says("done")]),
+    );
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { suspend: write_file }\n";
+    let policy = world.beside("policy.yaml", policy);
+    let run = [
+        "run",
+        "-p",
+        "x",
+        "--model",
+        "script:../one.yaml",
+        "--policy",
+        &policy,
+        "--out",
+        &out,
+    ];
+    from(&ws, &run).exits(5);
+    // The script is found, and has no second reply.
+    let resume = ["resume", &out, "--approve", "c1"];
+    let told = from(&elsewhere, &resume).exits(1).stderr;
+    assert!(told.contains("the script has 1 reply"), "{told}");
+    // Another model that a resume names is that of the resumes after it.
+    from(world.path(), &["resume", &out, "--model", "script:two.yaml"]).exits(5);
+    from(&elsewhere, &["resume", &out, "--approve", "c2"]).exits(0);
+    assert_eq!(
+        (world.read("b.txt"), world.read("c.txt")),
+        ("b\n".to_owned(), "c\n".to_owned())
+    );
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -1,7 +1,11 @@
 //! What a ruling does to a run: denied, suspended and resumed, rewritten, and calls that never come to a ruling.
 
 use super::harness::{Done, World, calls, open_policy, says, script, shell, writes};
+use super::layering::{all, is_test, without_tests};
+use overnight::base::grant::NOT_RESTORED;
+use overnight::policy::codes;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 const ASK: &str = "\
 version: 1
@@ -741,4 +745,32 @@ fn what_was_missing_at_an_exec_is_suggested() {
         text.contains("(exec_not_granted)") && text.contains("runs: anything"),
         "{text}"
     );
+}
+
+/// Every reason code that the sources give a ruling or a denial is in the closed list.
+#[test]
+fn reason_codes_are_listed() {
+    const BEFORE: [&str; 4] = [
+        "Ruling::denied(",
+        "CommandRefusal::new(",
+        "denied_call(call,",
+        "denied(ruling,",
+    ];
+    // In other files a `code` may be that of a warning.
+    const WITH_FIELDS: [&str; 3] = ["policy/", "process/", "report/summary/"];
+    let mut found = BTreeSet::from([NOT_RESTORED.to_owned()]);
+    for (name, text) in all().iter().filter(|(name, _)| !is_test(name)) {
+        let text = without_tests(text);
+        let field = WITH_FIELDS.iter().any(|dir| name.starts_with(dir)).then_some("code:");
+        for before in BEFORE.into_iter().chain(field) {
+            let after = text.split(before).skip(1);
+            let literals = after.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next());
+            found.extend(literals.map(str::to_owned));
+        }
+    }
+    for code in ["modify_failed", "not_approved", "deny_rule", "limit:time"] {
+        assert!(found.contains(code), "{code} is not among {found:?}");
+    }
+    let unknown: Vec<&String> = found.iter().filter(|code| codes::find(code).is_none()).collect();
+    assert!(unknown.is_empty(), "not in policy/codes.rs: {unknown:?}");
 }

@@ -180,6 +180,26 @@ fn a_rewritten_call_is_ruled_on_again_as_in_a_run() {
     assert_eq!(world.read("open.txt"), "open\n");
 }
 
+/// NUL bytes and bytes that are not UTF-8 would have to be replaced by other characters.
+#[test]
+fn what_a_rewriting_program_prints_is_written_as_it_is_or_not_at_all() {
+    let world = World::repo(&[("open.txt", "open\n")]);
+    let with = |pipe: &str| {
+        let rule = json!({ "modify": "write_file", "paths": ["**"], "pipe": pipe });
+        let policy = format!("version: 1\nextends: [builtin:edit]\nrules:\n  - {rule}\nsandbox: {{ level: none }}\n");
+        let args = json!({ "file_path": "open.txt", "content": "new\n" });
+        call(&world, &world.beside("policy.yaml", policy), "write_file", &args)
+    };
+    for pipe in [r"printf 'x\377'", r"printf 'x\000'"] {
+        let done = with(pipe).exits(4).json();
+        assert_eq!(done["code"], "modify_failed", "{done}");
+        assert!(done["reason"].as_str().unwrap().contains("not text"), "{done}");
+        assert_eq!(world.read("open.txt"), "open\n");
+    }
+    with(r"printf '\303\251\357\277\275'").exits(0);
+    assert_eq!(world.read("open.txt"), "é\u{fffd}");
+}
+
 #[test]
 fn a_discovered_tool_that_takes_content_is_rewritten_as_itself() {
     let world = World::repo(&[("a.txt", "one\n")]);

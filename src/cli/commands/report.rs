@@ -5,6 +5,7 @@ use crate::cli::args::ReportArgs;
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::{exit, github, out, variables};
+use crate::journal::no_follow::settled;
 use crate::journal::run_dirs::RefusedRun;
 use crate::journal::{self, JournalError, run_dirs};
 use crate::report::export::{self, Beside, ReportFile};
@@ -35,7 +36,8 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
     {
         return of_refused(Path::new(dir), &refused, args.format, step.is_some());
     }
-    let dir = located?;
+    // The files of a run name absolute paths, wherever they are written again.
+    let dir = settled(&located?);
     let Some(format) = args.format else {
         let mut written = outputs::write(&dir, &args.workspace, &Copies::default(), None)?;
         if let Some(step) = step {
@@ -47,8 +49,9 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
         let files: String = written
             .result
             .artefacts
-            .values()
-            .map(|path| format!("{path}\n"))
+            .iter()
+            .filter(|(name, _)| *name != result::DIRECTORY)
+            .map(|(_, path)| format!("{path}\n"))
             .collect();
         printed(&files)?;
         return Ok(if written.problems.is_empty() {

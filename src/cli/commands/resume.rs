@@ -169,7 +169,8 @@ async fn attempt(
     let withdrawn = trust::withdrawn(&state, vouched);
     let approvals = trust::approvals(&args, events, known, withdrawn.as_ref())?;
     let answers = withdrawn.into_iter().chain(approvals).collect();
-    let plan = trust::plan(&first, vouched)?;
+    let mut plan = trust::plan(&first, vouched)?;
+    trust::continue_with(&mut plan, &first, events);
     let named = args.shared.workspace.as_deref();
     if first.isolated_from.is_some() && named.and_then(isolate::run_of).is_some_and(|run| run == first.run) {
         // The worktree of the run itself is found by the tree from which it was made.
@@ -288,7 +289,7 @@ async fn go_on(
     })?;
     plan.budget = plan.budget.overridden_by(&flags).lowered_by(&policies.limits());
     plan.model_settings = plan.model_settings.overridden(settings::flags_settings(&args.shared));
-    plan.model = Some(args.shared.model.clone().unwrap_or_else(|| first.model.clone()));
+    plan.model = args.shared.model.clone().or(plan.model);
     let out_dir = journal::state_dir::outputs_of(dir).unwrap_or_else(|| dir.to_owned());
     let hidden = std::slice::from_ref(&out_dir);
     let workspace = bootstrap::workspace(tree.path(), hidden, Some(&plan))?;
@@ -352,6 +353,8 @@ async fn go_on(
         by: "overnight resume".to_owned(),
         model: provider.info().id.clone(),
         policies: named,
+        limits: flags,
+        directory: environment::current_directory(),
     }];
     more.extend(answers);
     let session = RunSession {

@@ -429,6 +429,7 @@ async fn begin(
         policies: texts,
         model: provider.info().id.clone(),
         replays: provider.recorded().map(|recorded| recorded.model.clone()),
+        directory: environment::current_directory(),
         workspace: workspace.root().to_string_lossy().into_owned(),
         isolated_from: isolated
             .as_ref()

@@ -559,7 +559,9 @@ async fn prepare(
         trusted: session.trusted,
         secrets: &secrets,
     });
-    let toolset = match toolset::assemble(&session.plan, searches, context.as_ref()).await {
+    let assembled = toolset::assemble(&session.plan, searches, context.as_ref()).await;
+    interrupt.check_clock(deadline);
+    let toolset = match assembled {
         Ok(toolset) => toolset,
         // The run was interrupted before it began; the loop reports that with the right exit code.
         Err(Refusal::Environment(_)) if interrupt.outcome(&session.plan).is_some() => Toolset::bare(searches)?,
@@ -576,7 +578,14 @@ async fn prepare(
         here: &session.prompts,
         there: session.provider.recorded().map_or(&[], |recorded| &recorded.prompts),
     };
-    let prompts = prompts::gather(&session.plan, &toolset.servers, recorded, redactor, interrupt).await?;
+    let prompts = prompts::gather(
+        &session.plan,
+        &toolset.servers,
+        recorded,
+        redactor,
+        (interrupt, deadline),
+    )
+    .await?;
     Ok(Prepared {
         baseline: early,
         sandbox,

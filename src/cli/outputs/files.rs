@@ -5,6 +5,7 @@ use crate::journal::no_follow::settled;
 pub use crate::journal::state_dir::NOTE;
 use crate::journal::{artefacts, no_follow, run_dirs, state_dir};
 use crate::report::export::ReportFile;
+use crate::report::result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -85,6 +86,8 @@ impl<'a> OutputFiles<'a> {
             files.problems.push(problem);
             files.out = home.to_owned();
         }
+        let directory = files.out.display().to_string();
+        files.names.insert(result::DIRECTORY.to_owned(), directory);
         files
     }
 

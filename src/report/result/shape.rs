@@ -74,7 +74,7 @@ pub struct RunResult {
     pub mcp_servers: Vec<ServerStatus>,
     /// What a person should know.
     pub warnings: Vec<ResultNotice>,
-    /// Whether the replies came from a recording.
+    /// Whether replies came from a script or a recorded run.
     pub recorded: bool,
     /// The model as `PROVIDER/NAME`.
     pub model: String,

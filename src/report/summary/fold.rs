@@ -5,6 +5,7 @@ use crate::base::event::{DiscardedReply, Event, EventKind, PromptReason, RunStar
 use crate::base::grant::Undone;
 use crate::base::ids::CallId;
 use crate::base::message::{Reply, Usage};
+use crate::base::model_name::is_played;
 use crate::base::outcome::{CheckResult, RunOutcome, Verdict};
 use jiff::Timestamp;
 use std::borrow::Cow;
@@ -63,6 +64,7 @@ fn empty<'a>() -> RunSummary<'a> {
         cost_micros: 0,
         unpriced: false,
         summaries: 0,
+        played: false,
     }
 }
 
@@ -323,6 +325,7 @@ impl<'a> Fold<'a> {
 
     fn reply(&mut self, at: Timestamp, n: u64, reply: &'a Reply, took_ms: u64, cost_micros: Option<u64>) {
         let invented = self.sum.invented();
+        self.sum.played |= is_played(&reply.model) || is_played(self.sum.model);
         let (first, turn) = (self.sum.calls.len(), self.sum.turns.len());
         let step = self.here(at);
         step.turns += 1;

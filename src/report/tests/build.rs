@@ -62,6 +62,7 @@ impl Run {
             }],
             model: "gemini/gemini-2.5-pro".to_owned(),
             replays: None,
+            directory: None,
             workspace: "/srv/repo".to_owned(),
             isolated_from: None,
             base: PatchBase {

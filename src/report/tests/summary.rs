@@ -1,6 +1,7 @@
 //! Tests of the fold.
 
 use super::build::{self, Run, ruling};
+use crate::base::budget::Budget;
 use crate::base::event::{DiscardedReply, EventKind, PatchTaken, PathChange, PutBack, Summarised, Unruled};
 use crate::base::message::Usage;
 use crate::base::outcome::{RunOutcome, Verdict};
@@ -117,6 +118,8 @@ fn the_time_before_a_resume_in_which_nothing_ran_does_not_count() {
         by: "resume".to_owned(),
         model: "openai/gpt".to_owned(),
         policies: Vec::new(),
+        limits: Budget::default(),
+        directory: None,
     });
     run.reply("done", &[]);
     for event in &mut run.events[resumed..] {
@@ -166,6 +169,8 @@ fn an_approval_after_a_resume_lifts_the_suspension() {
         by: "resume".to_owned(),
         model: "openai/gpt".to_owned(),
         policies: Vec::new(),
+        limits: Budget::default(),
+        directory: None,
     });
     assert_eq!(RunSummary::fold(&run.events).outcome.verdict, Verdict::Incomplete);
     run.push(EventKind::Approved {

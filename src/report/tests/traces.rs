@@ -1,6 +1,7 @@
 //! Spans of runs: the tree of a complete run, the spans of a resumed session, and that they contain no conversation.
 
 use super::build::{self, Run};
+use crate::base::budget::Budget;
 use crate::base::event::EventKind;
 use crate::base::outcome::{RunOutcome, StepStatus, Verdict};
 use crate::report::traces::{parent, spans};
@@ -121,6 +122,8 @@ fn resumed(run: &mut Run) {
         by: "overnight resume".to_owned(),
         model: "anthropic/claude-sonnet-4-5".to_owned(),
         policies: Vec::new(),
+        limits: Budget::default(),
+        directory: None,
     });
 }
 

@@ -100,7 +100,7 @@ impl RunningServer {
         };
         let (link, listed) = match tokio::time::timeout(time, started).await {
             Ok(started) => started?,
-            Err(_) => return Err(format!("it did not answer within {} s", time.as_secs_f32())),
+            Err(_) => return Err(unanswered(time)),
         };
         let (tools, left_out) = chosen(&config, listed.tools);
         for why in left_out {
@@ -157,7 +157,7 @@ impl RunningServer {
         let asked = running.get_prompt(GetPromptRequestParams::new(name).with_arguments(args));
         match tokio::time::timeout(time, asked).await {
             Ok(answer) => answer.map_err(|error| error_text(&error)),
-            Err(_) => Err(format!("it did not answer within {} s", time.as_secs_f32())),
+            Err(_) => Err(unanswered(time)),
         }
     }
 
@@ -406,6 +406,14 @@ impl RunningServer {
             }
         }
     }
+}
+
+/// What is said of a server that did not answer in this time, which is shown to a tenth of a second.
+fn unanswered(time: Duration) -> String {
+    format!(
+        "it did not answer within {} s",
+        (time.as_secs_f32() * 10.0).round() / 10.0
+    )
 }
 
 fn gone(name: &str, why: &str) -> ToolError {

@@ -2,6 +2,7 @@
 
 use crate::base::event::{Event, EventKind, PolicyText, RunStarted};
 use crate::base::ids::CallId;
+use crate::base::model_name::{REPLAY, SCRIPT};
 use crate::cli::args::ResumeArgs;
 use crate::cli::out;
 use crate::cli::policy_sources::{self, Policies};
@@ -47,6 +48,44 @@ pub fn plan(first: &RunStarted, vouched: bool) -> Result<Plan, Refusal> {
         ));
     }
     Ok(plan)
+}
+
+/// Gives the plan the model and the limits that held last: those of the start, each replaced by what a later resume named.
+/// The path of a script or recorded run is relative to the directory in which it was named, if there is such a file.
+pub fn continue_with(plan: &mut Plan, first: &RunStarted, events: &[Event]) {
+    let (mut model, mut directory) = (&first.model, &first.directory);
+    for event in events {
+        let EventKind::Resumed {
+            model: named,
+            limits,
+            directory: here,
+            ..
+        } = &event.kind
+        else {
+            continue;
+        };
+        plan.budget = plan.budget.overridden_by(limits);
+        if !named.is_empty() {
+            (model, directory) = (named, here);
+        }
+    }
+    plan.model = Some(played_from(directory.as_deref(), model));
+    for fallback in &mut plan.fallback {
+        *fallback = played_from(first.directory.as_deref(), fallback);
+    }
+}
+
+/// The name of a model that was named in this directory, for the current one. `None`: the journal does not say where.
+fn played_from(directory: Option<&str>, model: &str) -> String {
+    let directory = directory.map(Path::new);
+    let elsewhere = directory.filter(|there| std::env::current_dir().is_ok_and(|here| here != *there));
+    let there = elsewhere.and_then(|there| {
+        [SCRIPT, REPLAY].into_iter().find_map(|prefix| {
+            let path = there.join(model.strip_prefix(prefix)?);
+            path.exists().then(|| format!("{prefix}{}", path.display()))
+        })
+    });
+    there.unwrap_or_else(|| model.to_owned())
 }
 
 /// The event that takes back the recorded approvals that were not used, if the journal may come from anybody: whoever
@@ -296,4 +335,33 @@ async fn read_again(recorded: &PolicyText, began: &Path, workspace: &Path) -> Re
         )));
     }
     Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_played_is_found_where_it_was_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = dir.path().to_str().unwrap();
+        std::fs::create_dir(dir.path().join("run")).unwrap();
+        std::fs::write(dir.path().join("s.yaml"), "").unwrap();
+        for (named, expected) in [
+            ("script:s.yaml", format!("script:{here}/s.yaml")),
+            ("replay:run", format!("replay:{here}/run")),
+            // An id, another machine's file, and a service.
+            (
+                "replay:20261121-103000-abcdef",
+                "replay:20261121-103000-abcdef".to_owned(),
+            ),
+            ("script:gone.yaml", "script:gone.yaml".to_owned()),
+            ("openai/gpt-5", "openai/gpt-5".to_owned()),
+        ] {
+            assert_eq!(played_from(Some(here), named), expected);
+            assert_eq!(played_from(None, named), named);
+        }
+        let now = std::env::current_dir().unwrap();
+        assert_eq!(played_from(now.to_str(), "script:Cargo.toml"), "script:Cargo.toml");
+    }
 }
