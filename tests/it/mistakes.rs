@@ -335,7 +335,6 @@ fn a_run_that_was_refused_is_the_newest_one_too() {
 }
 
 #[test]
-<<<<<<< HEAD
 fn a_run_in_a_named_directory_is_one_of_its_workspace() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let policy = world.beside("open.yaml", open_policy(&[]));
@@ -516,7 +515,9 @@ fn what_other_tools_have_is_told_by_what_to_write_here() {
         "{\"type\":\"object\"}",
     ]);
     assert!(done.exits(3).stderr.contains("the schema is written into a file"));
-=======
+}
+
+#[test]
 fn a_refused_run_in_the_tree_leaves_nothing_that_git_sees() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let policy = world.beside("policy.yaml", "version: 1\nrulez: []\n");
@@ -527,7 +528,6 @@ fn a_refused_run_in_the_tree_leaves_nothing_that_git_sees() {
     assert_eq!(world.git(&["status", "--porcelain"]), "");
     let out = world.ws().canonicalize().unwrap().join("out");
     assert_eq!(result["artefacts"]["directory"], out.to_string_lossy().as_ref());
->>>>>>> s24-f3
 }
 
 /// Their ids differ only in random digits behind the second.
