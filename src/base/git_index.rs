@@ -23,6 +23,8 @@ const OFFSETS: [&[u8]; 2] = [b"EOIE", b"IEOT"];
 const OF_ALL: [&[u8]; 3] = [b"TREE", b"UNTR", b"FSMN"];
 /// The object whose id is that of an empty file.
 const EMPTY_BLOB: &[u8] = b"blob 0\0";
+/// Bytes of the longest path, as the system limits them. In version 4 a small file could hold any number of longer ones.
+pub const MOST_PATH: usize = 4096;
 /// The extension of a split index: most entries are in another file.
 const LINK: &[u8] = b"link";
 
@@ -233,6 +235,9 @@ impl<'a> Entry<'a> {
         let text = bytes.get(text_at..limit)?;
         let length = text.iter().position(|byte| *byte == 0)?;
         name.extend_from_slice(text.get(..length)?);
+        if version == 4 && name.len() > MOST_PATH {
+            return None;
+        }
         let nul = text_at + length;
         let end = match version {
             4 => nul + 1,
@@ -388,6 +393,15 @@ mod tests {
             let back = mark(&std::fs::read(&index).unwrap(), &mut |_| false).unwrap();
             std::fs::write(&index, back.bytes.unwrap()).unwrap();
             assert_eq!(git(top, &["status", "--porcelain"]), " M dir/key.pem\n");
+        }
+    }
+
+    #[test]
+    fn a_path_of_version_4_has_a_limit() {
+        for (length, is_read) in [(MOST_PATH, true), (MOST_PATH + 1, false)] {
+            let entry = |name: &[u8]| [&[0; 60][..], &[0x0f, 0xff, 0], name, &[0]].concat();
+            let bytes = [&b"DIRC\0\0\0\x04\0\0\0\x01"[..], &entry(&vec![b'a'; length]), &[0; 20]].concat();
+            assert_eq!(mark(&bytes, &mut |_| false).is_ok(), is_read, "{length}");
         }
     }
 

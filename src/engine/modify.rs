@@ -6,7 +6,6 @@ use super::run_error::RunError;
 use crate::base::call::ToolKind;
 use crate::base::ruling::{Decision, Ruling};
 use crate::base::secret::Redactor;
-use crate::process::sides::Side;
 use crate::process::{self, Confinement, Invocation, Spawn};
 use crate::tools::registry::FoundTool;
 use crate::tools::{CommandAccessKind, PreparedCall, Registry, Tool, builtin_for};
@@ -37,7 +36,7 @@ impl<'a> Pipe<'a> {
     pub fn of(deps: &'a Deps) -> Result<Self, RunError> {
         Ok(Self {
             workspace: &deps.workspace,
-            confinement: preconditions::confinement(deps)?.of_side(Side::Author),
+            confinement: preconditions::confinement(deps)?.clone(),
             redactor: &deps.redactor,
             cancel: &deps.interrupt.token,
         })
@@ -116,9 +115,13 @@ impl<'a> Pipe<'a> {
             writes: crate::base::grant::Writes::Tree,
             judge: None,
         };
-        let finished = process::run(spawn, &self.confinement)
-            .await
-            .map_err(|error| error.to_string())?;
+        // The program may execute what the model wrote, so nothing that it leaves may decide a check or another call.
+        let (confinement, own) = self.confinement.of_rewriting(self.cancel).await?;
+        let done = process::run(spawn, &confinement).await;
+        if let Some(own) = own {
+            own.end().await?;
+        }
+        let finished = done.map_err(|error| error.to_string())?;
         if finished.exit.code != Some(0) {
             return Err(format!("`{program}` ended with {}", finished.exit.ending()));
         }

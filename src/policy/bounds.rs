@@ -73,7 +73,7 @@ fn plain_bounds(place: &ResolvedPath, writing: bool, set: &PolicySet) -> Option<
     let path = place.shown();
     if is_deceptive(&place.path) || is_deceptive(&place.asked) {
         let reason = format!(
-            "the name {:?} contains control or bidirectional characters",
+            "the name {:?} contains control or bidirectional characters, or bytes that are not UTF-8",
             place.asked
         );
         return Some(CommandRefusal::new("deceptive_name", reason, "use a plain name"));
@@ -170,7 +170,7 @@ fn written(
 ) -> Option<CommandRefusal> {
     let path = place.shown();
     let last = place.path.rsplit('/').next().unwrap_or_default();
-    if place.path.chars().any(|c| is_invisible(c) || c == '\u{fffd}') {
+    if place.path.chars().any(is_invisible) {
         let reason = format!("the name {:?} contains invisible characters", place.asked);
         return Some(CommandRefusal::new("deceptive_name", reason, "use a plain name"));
     }

@@ -115,7 +115,7 @@ pub const CODES: &[Code] = &[
     ),
     plain(
         "deceptive_name",
-        "the name contains control, bidirectional or invisible characters",
+        "the name contains control, bidirectional or invisible characters, or bytes that are not UTF-8",
         "use a plain name",
     ),
     plain(

@@ -16,10 +16,11 @@ fn is_bidi(character: char) -> bool {
     matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a name contains characters that can mislead a reader: control, bidirectional or separator characters.
+/// Whether a name contains characters that can mislead a reader: control, bidirectional or separator characters, or the one
+/// that stands for bytes that are not UTF-8. A file may have another name than the text with that one.
 pub fn is_deceptive(name: &str) -> bool {
     name.chars()
-        .any(|c| c.is_control() || is_bidi(c) || matches!(c, '\u{2028}' | '\u{2029}'))
+        .any(|c| c.is_control() || is_bidi(c) || matches!(c, '\u{2028}' | '\u{2029}' | char::REPLACEMENT_CHARACTER))
 }
 
 /// One component in its form for comparing: case-folded, NFKC, without invisible characters, trailing spaces and dots,

@@ -191,6 +191,7 @@ impl Channel {
         for message in &self.messages {
             match message {
                 ChildMessage::Failed(why) => return Err(SpawnError::Sandbox(why.clone())),
+                ChildMessage::NoDirectory(dir) => return Err(SpawnError::NoDirectory(dir.clone())),
                 ChildMessage::NotExecuted(number) if !self.waits_for_listener() => {
                     return Err(SpawnError::of_start(program, io::Error::from_raw_os_error(*number)));
                 }

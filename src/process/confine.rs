@@ -22,6 +22,7 @@ mod limits;
 mod listener;
 pub(crate) mod mediate;
 mod memory;
+mod new_root;
 pub(crate) mod notify;
 pub(crate) mod order;
 mod peek;

@@ -93,6 +93,8 @@ pub enum JobEnd {
     },
     /// It could not be started, and why.
     NotStarted(String),
+    /// Its sandbox could not be built, and why.
+    NoSandbox(String),
 }
 
 /// The current state of one job.
@@ -121,8 +123,9 @@ impl Jobs {
     /// `spawn.keep`, `spawn.shown` and `spawn.cancel` are not used: a job outlives the call that started it.
     ///
     /// # Errors
-    /// [`SpawnError::TooMany`] if 100 jobs were started already; [`SpawnError::Background`] if the command failed to
-    /// start within `delay`.
+    /// [`SpawnError::TooMany`] if 100 jobs were started already; [`SpawnError::Sandbox`] if its sandbox could not be built,
+    /// and [`SpawnError::Background`] if the command failed to
+    /// start, within `delay`.
     pub async fn start(
         &self,
         (call, command): (&CallId, &str),
@@ -166,6 +169,7 @@ impl Jobs {
         };
         match started.end {
             Some(JobEnd::NotStarted(reason)) => Err(SpawnError::Background(reason)),
+            Some(JobEnd::NoSandbox(reason)) => Err(SpawnError::Sandbox(reason)),
             _ => Ok(started),
         }
     }
@@ -274,6 +278,7 @@ fn launch(
                 execs_omitted: finished.execs_omitted,
                 denied: finished.denied.map(Box::new),
             },
+            Err(SpawnError::Sandbox(reason)) => JobEnd::NoSandbox(reason),
             Err(error) => JobEnd::NotStarted(error.to_string()),
         });
     })
@@ -311,7 +316,7 @@ fn ended(job: &mut Job) -> Option<EndedJob> {
             denied,
             ..
         } => (JudgedPrograms::of(&execs, execs_omitted, denied.as_deref()), undone),
-        JobEnd::NotStarted(_) => (JudgedPrograms::default(), Vec::new()),
+        JobEnd::NotStarted(_) | JobEnd::NoSandbox(_) => (JudgedPrograms::default(), Vec::new()),
     };
     undone.append(&mut lock(&job.unfinished));
     Some(EndedJob {

@@ -354,6 +354,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         side: Some(OwnSide {
             sides: Arc::clone(&private.sides),
             side: Side::Model,
+            sees_made: true,
         }),
         links: Arc::default(),
         objects: Arc::default(),

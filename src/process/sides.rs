@@ -2,7 +2,7 @@
 //! command of the model leaves there, such as a start-up file of an interpreter, must not decide a check.
 //!
 //! ```text
-//! author/  home, tmp, layers: steps, programs of the policy; each check works on a copy (`one_check`)
+//! author/  home, tmp, layers: steps; each check and each program of the policy works on a copy (`one_check`)
 //! model/   home and tmp, a copy of the author's when the model's first command starts; layers above the author's
 //! servers/ the same, for MCP servers and discovery
 //! ```
@@ -118,6 +118,9 @@ impl Sides {
 pub struct OwnSide {
     pub sides: Arc<Sides>,
     pub side: Side,
+    /// Whether a command of the author reads the secret-like files that the run's own steps and checks made. Those of other
+    /// sides never do.
+    pub sees_made: bool,
 }
 
 impl Confinement {
@@ -156,6 +159,7 @@ impl Confinement {
             Some(OwnSide {
                 sides,
                 side: Side::Model,
+                ..
             }) => sides.copy_to_model(stop),
             _ => Ok(()),
         }
@@ -190,6 +194,7 @@ mod tests {
         confinement.side = Some(OwnSide {
             sides: Arc::clone(&sides),
             side: Side::Model,
+            sees_made: true,
         });
         let author = confinement.of_side(Side::Author);
         let stop = CancellationToken::new();

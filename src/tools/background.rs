@@ -169,7 +169,7 @@ fn list(jobs: &[JobState]) -> ToolOutput {
 fn state(job: &JobState) -> String {
     match &job.end {
         None => "running".to_owned(),
-        Some(JobEnd::NotStarted(_)) => "not started".to_owned(),
+        Some(JobEnd::NotStarted(_) | JobEnd::NoSandbox(_)) => "not started".to_owned(),
         Some(JobEnd::Exited {
             denied: Some(denied), ..
         }) => format!("denied ({})", denied.1.code),
@@ -181,7 +181,7 @@ fn state(job: &JobState) -> String {
 fn standing(job: &JobState) -> Vec<String> {
     match &job.end {
         None => vec![format!("[{} is running]", job.name())],
-        Some(JobEnd::NotStarted(reason)) => vec![format!("[not started: {reason}]")],
+        Some(JobEnd::NotStarted(reason) | JobEnd::NoSandbox(reason)) => vec![format!("[not started: {reason}]")],
         Some(JobEnd::Exited {
             undone,
             execs,

@@ -4,6 +4,7 @@
 
 pub mod bells;
 pub mod ground;
+mod places;
 mod special;
 pub mod table;
 

@@ -76,6 +76,25 @@ fn what_a_check_leaves_at_home_no_other_check_or_step_sees() {
     }
 }
 
+/// The program of the policy executes a file of the tree, which the model could have written. The control is in what it wrote.
+#[test]
+fn what_rewrites_a_call_leaves_nothing_and_reads_what_the_model_may_read() {
+    let recipe = "version: 1\nname: homes\nsteps:\n  - { id: before, run: 'echo KEY=of-the-step > .env; echo mine > ~/first' }\n  - id: fix\n    prompt: do it\n    checks:\n      - { name: home, run: 'test -e ~/first && test ! -e ~/planted && test ! -e \"$TMPDIR/planted\"' }\n  - { id: after, run: 'test ! -e ~/planted' }\n";
+    let rewrite = "set -e\ncat\ncat ~/first\ntouch ~/planted \"$TMPDIR/planted\"\ncat .env || true\n";
+    for level in ["full", "landlock", "none"] {
+        let policy = format!(
+            "version: 1\nextends: [builtin:edit]\nrules:\n  - {{ modify: write_file, paths: [b.txt], pipe: bash rewrite.sh }}\nsandbox: {{ level: {level} }}\n"
+        );
+        let world = World::repo(&[("rewrite.sh", rewrite), (".gitignore", ".env\n")]);
+        let replies = script(&[writes("b.txt", "b\n"), says("done")]);
+        let done = world.recipe(recipe, &replies, &policy, &[]);
+        assert_eq!(done.code, 0, "{level}: {}", done.stderr);
+        let written = std::fs::read_to_string(world.ws().join("b.txt")).unwrap();
+        assert!(written.starts_with("b\nmine\n"), "{level}: {written}");
+        assert!(level != "full" || !written.contains("of-the-step"), "{written}");
+    }
+}
+
 /// The space is only reserved, so that the step takes no time and the copy does.
 #[test]
 fn a_signal_ends_the_copy_of_a_home_for_a_check() {

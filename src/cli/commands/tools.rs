@@ -20,7 +20,6 @@ use crate::engine::{denial, exec, modify};
 use crate::policy::{self, Uses};
 use crate::process::Confinement;
 use crate::process::private::Private;
-use crate::process::sides::Side;
 use crate::recipe::Plan;
 use crate::recipe::lower::COMMAND_MS;
 use crate::tools::registry::FoundTool;
@@ -270,7 +269,7 @@ async fn judged(
     if ruling.decision == Decision::Modify {
         let pipe = modify::Pipe {
             workspace: &workspace,
-            confinement: sandbox.tested().await?.of_side(Side::Author),
+            confinement: sandbox.tested().await?.clone(),
             redactor: &redactor,
             cancel: &cancel,
         };

@@ -101,13 +101,20 @@ fn command_process(
                 .arg0(name)
                 .args(words)
                 .env_clear()
-                .envs(env.iter().map(|(name, value)| (name, value)))
-                .current_dir(dir);
+                .envs(env.iter().map(|(name, value)| (name, value)));
             if let Err(error) = notify::apply(spec.level, spec.witness, channel) {
                 send_message(channel, &ChildMessage::Failed(error));
                 return 126;
             }
-            let error = program.exec();
+            // Entered here, so that a directory which is gone is not taken for a program which is missing.
+            let error = match std::env::set_current_dir(dir) {
+                Ok(()) => program.exec(),
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                    send_message(channel, &ChildMessage::NoDirectory(dir.display().to_string()));
+                    return 127;
+                }
+                Err(error) => error,
+            };
             send_message(
                 channel,
                 &ChildMessage::NotExecuted(error.raw_os_error().unwrap_or(libc::EINVAL)),

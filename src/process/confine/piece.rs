@@ -1,8 +1,9 @@
 //! A piece of the file system that a command sees: a mount cloned from the old root, or a new one.
 
-use rustix::fs::CWD;
-use rustix::mount::{OpenTreeFlags, open_tree};
-use std::os::fd::OwnedFd;
+use rustix::fs::{CWD, FileType, fstat};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 /// The attributes of what a command may only read.
@@ -22,11 +23,34 @@ impl Piece {
     pub fn of(from: &Path, attributes: u64) -> Option<Self> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
         let tree = open_tree(CWD, from, flags).ok()?;
-        Some(Self {
-            tree,
-            dir: from.is_dir(),
+        let dir = is_dir(&tree).ok()?;
+        Some(Self { tree, dir, attributes })
+    }
+
+    /// Clones the directory or file of a handle.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn at(handle: &OwnedFd, attributes: u64) -> io::Result<Self> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_RECURSIVE
+            | OpenTreeFlags::AT_EMPTY_PATH;
+        Ok(Self {
+            tree: open_tree(handle, "", flags)?,
+            dir: is_dir(handle)?,
             attributes,
         })
+    }
+
+    /// Attaches it at the file or directory of a handle: no path is resolved, so nobody can redirect it.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub fn attach(&self, to: &OwnedFd) -> io::Result<()> {
+        set_attributes(&self.tree, self.attributes, true)?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        Ok(move_mount(&self.tree, "", to, "", flags)?)
     }
 
     /// Wraps a new mount of a directory.
@@ -36,5 +60,47 @@ impl Piece {
             dir: true,
             attributes,
         }
+    }
+}
+
+fn is_dir(handle: &OwnedFd) -> io::Result<bool> {
+    Ok(FileType::from_raw_mode(fstat(handle)?.st_mode).is_dir())
+}
+
+/// Adds attributes to a mount, and with `recursive` to the mounts below it.
+///
+/// # Errors
+/// Those of the system call.
+#[expect(unsafe_code, reason = "the crate for mounts lacks this call")]
+pub(super) fn set_attributes(tree: &OwnedFd, attributes: u64, recursive: bool) -> io::Result<()> {
+    #[repr(C)]
+    struct MountAttr {
+        set: u64,
+        clear: u64,
+        propagation: u64,
+        user: u64,
+    }
+    let order = MountAttr {
+        set: attributes,
+        clear: 0,
+        propagation: 0,
+        user: 0,
+    };
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is empty and ends in NUL; `order` has the size that is given and lives through the call.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const order,
+            size_of::<MountAttr>(),
+        )
+    };
+    if done < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
     }
 }

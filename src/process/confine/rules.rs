@@ -8,7 +8,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The newest Landlock ABI that is requested; an older kernel applies what it supports.
 const NEWEST: ABI = ABI::V6;
@@ -85,7 +85,9 @@ fn restrict(spec: &Spec) -> Result<landlock::RestrictionStatus, RulesetError> {
         false => allow(rules, &spec.workspace, AccessFs::from_read(NEWEST))?,
     };
     let mut rules = inside(rules, spec, all)?;
-    for path in &spec.readable {
+    // Those in the workspace are readable with it; a command could have put a link there that leads elsewhere.
+    let outside = |path: &&PathBuf| !path.starts_with(&spec.workspace);
+    for path in spec.readable.iter().filter(outside) {
         rules = allow(rules, path, AccessFs::from_read(NEWEST))?;
     }
     for path in &spec.writable {

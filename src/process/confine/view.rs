@@ -1,23 +1,20 @@
 //! The file system that a command sees at level `full`: a new root made of bind mounts, most of them read-only.
 
-use super::piece::{Piece, READ_ONLY, WRITABLE};
+use super::new_root::{Links, NewRoot, TreePart};
+use super::piece::{Piece, READ_ONLY, WRITABLE, set_attributes};
 use super::report::{send_with_descriptor, step};
 use super::rules::{DEVICES, SECRET_ETC, SYSTEM};
 use super::spec::{ChildMessage, PROXY_PORT, Spec};
 use super::{layers, limits};
 use crate::process::write_guard::at;
-use rustix::fs::{CWD, Mode, OFlags};
-use rustix::io::Errno;
-use rustix::mount::{
-    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, mount_change, move_mount,
-    open_tree, unmount,
-};
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::symlink;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 const DEVICE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
 
@@ -27,25 +24,22 @@ pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<Vec<OwnedFd>, Stri
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     step("leaving the machine's mounts", mount_change("/", private))?;
     let descriptors = step("descriptor limit", limits::many_descriptors())?;
-    let (pieces, held) = collect(spec)?;
+    let (planned, held) = collect(spec)?;
     let base = &spec.workspace;
-    step("new root", tmpfs(base, c"mode=755,size=16m"))?;
-    for (target, piece) in &pieces {
-        let to = below(base, target);
-        step(target.display(), place(piece, &to))?;
+    let mut root = step("new root", NewRoot::mount(base))?;
+    for (target, planned) in planned {
+        let placed = match planned {
+            Planned::Piece(piece) => root.attach(&target, piece),
+            Planned::Part(part) => root.attach_part(&part),
+        };
+        step(target.display(), placed)?;
     }
-    drop(pieces);
-    step("descriptor limit", descriptors.put_back())?;
-    step("links", links(base))?;
     step("devices", devices(base))?;
-    masks(spec, base)?;
-    for socket in &spec.reach.covered {
-        let to = below(base, &spec.workspace).join(socket);
-        // A socket that no longer exists needs no cover.
-        if std::fs::symlink_metadata(&to).is_ok_and(|data| !data.is_symlink()) {
-            step(socket.display(), cover(base, &to))?;
-        }
-    }
+    step("links", links(base))?;
+    masks(spec, &mut root)?;
+    let identity = step("the workspace", root.workspace_identity())?;
+    drop(root);
+    step("descriptor limit", descriptors.put_back())?;
     step(
         "processes",
         mount(
@@ -57,6 +51,7 @@ pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<Vec<OwnedFd>, Stri
         ),
     )?;
     step("entering the new root", enter(base))?;
+    step("the workspace", has_identity(&spec.workspace, identity))?;
     limits::shrink_table(spec);
     step("sealing the root", seal_root())?;
     step("host name", rustix::system::sethostname(b"overnight"))?;
@@ -67,8 +62,14 @@ pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<Vec<OwnedFd>, Stri
     Ok(held)
 }
 
+/// Where a mount of the view comes from.
+enum Planned {
+    Piece(Piece),
+    Part(TreePart),
+}
+
 /// All mounts by their place, sorted so that a place comes after the one that contains it.
-fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Piece>, Vec<OwnedFd>), String> {
+fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Planned>, Vec<OwnedFd>), String> {
     let mut pieces = BTreeMap::new();
     for path in SYSTEM.iter().chain(&["/etc", "/sys/devices/system/cpu"]) {
         take_at_place(&mut pieces, path.as_ref(), READ_ONLY);
@@ -76,12 +77,20 @@ fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Piece>, Vec<OwnedFd>), Stri
     for path in DEVICES {
         take_at_place(&mut pieces, path.as_ref(), DEVICE);
     }
+    let mut parts = BTreeMap::new();
     for path in &spec.readable {
-        take_at_place(&mut pieces, path, READ_ONLY);
+        match path.strip_prefix(&spec.workspace) {
+            // A command could have put a link there that leads out of the workspace.
+            Ok(inside) if !inside.as_os_str().is_empty() => {
+                parts.insert(path.clone(), TreePart::new(inside, READ_ONLY));
+            }
+            _ => take_at_place(&mut pieces, path, READ_ONLY),
+        }
     }
     for (from, to) in &spec.placed.writable {
         take_along(&mut pieces, from, to, WRITABLE);
     }
+    step("directories above the workspace", fix_way(spec, &mut pieces))?;
     let held = layers::take(spec, &mut pieces);
     for path in &spec.writable {
         take_at_place(&mut pieces, path, WRITABLE);
@@ -90,40 +99,60 @@ fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Piece>, Vec<OwnedFd>), Stri
         take_along(&mut pieces, tmp, "/tmp".as_ref(), WRITABLE);
         take_along(&mut pieces, tmp, "/var/tmp".as_ref(), WRITABLE);
     }
-    let workspace = match spec.reach.tree {
+    // An empty path means the workspace itself.
+    let is_part = |path: &&PathBuf| !path.as_os_str().is_empty();
+    let workspace = match spec.reach.tree || !spec.reach.writable.iter().all(|path| is_part(&path)) {
         true => WRITABLE,
         false => READ_ONLY,
     };
     take_along(&mut pieces, &spec.workspace, &spec.workspace, workspace);
-    let root = step("the workspace", at::root(&spec.workspace))?;
-    let parts = [(&spec.reach.writable, WRITABLE), (&spec.reach.read_only, READ_ONLY)];
-    for (paths, attributes) in parts {
-        for path in paths {
-            let is_writable_too = attributes == READ_ONLY && spec.reach.writable.contains(path);
-            if !is_writable_too && let Some(piece) = step(path.display(), part(&root, path, attributes))? {
-                // An empty path means the workspace itself.
-                pieces.insert(spec.workspace.iter().chain(path.iter()).collect(), piece);
-            }
+    if !pieces.contains_key(&spec.workspace) {
+        return Err("the workspace cannot be mounted".to_owned());
+    }
+    let at_place = |path: &PathBuf| -> PathBuf { spec.workspace.iter().chain(path.iter()).collect() };
+    for path in spec.reach.writable.iter().filter(is_part) {
+        parts.insert(at_place(path), TreePart::new(path, WRITABLE));
+    }
+    let read_only = spec.reach.read_only.iter().filter(is_part);
+    for path in read_only.filter(|path| !spec.reach.writable.contains(path)) {
+        parts.insert(at_place(path), TreePart::new(path, READ_ONLY));
+    }
+    for path in spec.reach.fixed.iter().filter(is_part) {
+        let target = at_place(path);
+        // What is mounted there already cannot be renamed.
+        if !pieces.contains_key(&target) && !parts.contains_key(&target) {
+            parts.insert(target, TreePart::dir(path, WRITABLE));
         }
     }
-    for path in &spec.reach.fixed {
-        let target: PathBuf = spec.workspace.iter().chain(path.iter()).collect();
-        // What is mounted there already cannot be renamed. What no longer exists, or is only in a layer, is left out.
-        if !pieces.contains_key(&target)
-            && let Some(piece) = step(path.display(), part(&root, path, WRITABLE))?
-            && piece.dir
-        {
-            pieces.insert(target, piece);
-        }
-    }
+    let mut planned: BTreeMap<PathBuf, Planned> = BTreeMap::new();
+    planned.extend(
+        pieces
+            .into_iter()
+            .map(|(target, piece)| (target, Planned::Piece(piece))),
+    );
+    planned.extend(parts.into_iter().map(|(target, part)| (target, Planned::Part(part))));
+    let mut over = BTreeMap::new();
     for (from, to) in &spec.placed.read_only {
-        take_along(&mut pieces, from, to, READ_ONLY);
+        take_along(&mut over, from, to, READ_ONLY);
     }
-    if pieces.contains_key(&spec.workspace) {
-        Ok((pieces, held))
-    } else {
-        Err("the workspace cannot be mounted".to_owned())
+    planned.extend(over.into_iter().map(|(target, piece)| (target, Planned::Piece(piece))));
+    Ok((planned, held))
+}
+
+/// Adds mounts of the directories between a private directory and the workspace below it: a mount point cannot be
+/// renamed or removed, so no command can put another tree at the path of the workspace.
+fn fix_way(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> io::Result<()> {
+    for dir in spec.workspace.ancestors().skip(1) {
+        let above = spec.placed.writable.iter().filter(|(_, to)| dir.starts_with(to));
+        let nearest = above.max_by_key(|(_, to)| to.components().count());
+        let Some((from, to)) = nearest.filter(|_| !pieces.contains_key(dir)) else {
+            continue;
+        };
+        let inside = dir.strip_prefix(to).map_err(io::Error::other)?;
+        let handle = at::dir_made(&at::root(from)?, inside)?;
+        pieces.insert(dir.to_path_buf(), Piece::at(&handle, WRITABLE)?);
     }
+    Ok(())
 }
 
 /// Adds a mount of a path at its own place; a symbolic link is left out.
@@ -138,52 +167,20 @@ fn take_along(pieces: &mut BTreeMap<PathBuf, Piece>, from: &Path, to: &Path, att
     pieces.extend(Piece::of(from, attributes).map(|piece| (to.to_path_buf(), piece)));
 }
 
-/// Clones a part of the workspace. `None` when it no longer exists or became a link: then there is nothing to mount.
-fn part(root: &OwnedFd, path: &Path, attributes: u64) -> io::Result<Option<Piece>> {
-    let handle = match at::handle(root, path) {
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
-        handle => handle?,
-    };
-    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&handle)?.st_mode);
-    if kind.is_symlink() {
-        return Ok(None);
+/// Whether the workspace is at its path in the new root: nothing may run in another directory.
+fn has_identity(workspace: &Path, identity: (u64, u64)) -> io::Result<()> {
+    let data = rustix::fs::stat(workspace)?;
+    match (data.st_dev, data.st_ino) == identity {
+        true => Ok(()),
+        false => Err(io::Error::other("another directory is at its path")),
     }
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_RECURSIVE
-        | OpenTreeFlags::AT_EMPTY_PATH;
-    Ok(Some(Piece {
-        tree: open_tree(&handle, "", flags)?,
-        dir: kind.is_dir(),
-        attributes,
-    }))
-}
-
-fn below(base: &Path, target: &Path) -> PathBuf {
-    let inside = target.components().filter(|part| matches!(part, Component::Normal(_)));
-    base.join(inside.collect::<PathBuf>())
-}
-
-/// Attaches a mount at `to`, which is created if missing.
-fn place(piece: &Piece, to: &Path) -> io::Result<()> {
-    if piece.dir {
-        std::fs::create_dir_all(to)?;
-    } else if std::fs::symlink_metadata(to).is_err() {
-        if let Some(parent) = to.parent() {
-            std::fs::create_dir_all(parent)?;
-        }
-        std::fs::File::create(to)?;
-    }
-    set_attributes(&piece.tree, piece.attributes, true)?;
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    Ok(move_mount(&piece.tree, "", CWD, to, flags)?)
 }
 
 /// Recreates those entries of [`SYSTEM`] that are symbolic links in the old root.
 fn links(base: &Path) -> io::Result<()> {
     for path in SYSTEM {
         if let Ok(target) = std::fs::read_link(path) {
-            let to = below(base, path.as_ref());
+            let to = base.join(path.trim_start_matches('/'));
             if std::fs::symlink_metadata(&to).is_err() {
                 symlink(target, to)?;
             }
@@ -227,88 +224,42 @@ fn devices(base: &Path) -> io::Result<()> {
 }
 
 /// Covers unreadable places with empty mounts. Granted places below them are mounted again.
-fn masks(spec: &Spec, base: &Path) -> Result<(), String> {
+fn masks(spec: &Spec, root: &mut NewRoot) -> Result<(), String> {
     let etc = SECRET_ETC.iter().map(|name| Path::new("/etc").join(name));
     let private = [PathBuf::from("/etc/ssl/private")];
-    let hidden = spec.hidden.iter().chain(&spec.reach.hidden);
-    for path in etc.chain(private).chain(hidden.cloned()) {
-        let to = below(base, &path);
+    let empty = step("empty file", root.file(".empty", b""))?;
+    // These were named from outside, perhaps through links; the others were found in the tree without them.
+    let named = etc.chain(private).chain(spec.hidden.iter().cloned());
+    let found = spec.reach.hidden.iter().cloned();
+    for (path, links) in named
+        .map(|path| (path, Links::Followed))
+        .chain(found.map(|path| (path, Links::Refused)))
+    {
         let keeps = |granted: &PathBuf| granted.starts_with(&path);
         if spec.workspace.starts_with(&path) || spec.readable.iter().any(keeps) {
             continue;
         }
-        let Ok(data) = std::fs::symlink_metadata(&to) else {
-            continue;
-        };
-        if data.is_dir() {
-            let again: Vec<&PathBuf> = spec.writable.iter().filter(|granted| keeps(granted)).collect();
-            let mut pieces = BTreeMap::new();
-            for granted in again {
-                take_along(&mut pieces, &below(base, granted), granted, WRITABLE);
-            }
-            step(path.display(), tmpfs(&to, c"mode=755,size=1m"))?;
-            for (target, piece) in &pieces {
-                step(target.display(), place(piece, &below(base, target)))?;
-            }
-        } else if !data.is_symlink() {
-            step(path.display(), while_there(&to, || cover(base, &to)))?;
-        }
+        let granted: Vec<PathBuf> = spec.writable.iter().filter(|granted| keeps(granted)).cloned().collect();
+        step(path.display(), root.hide(&path, links, &empty, &granted))?;
     }
     for (number, (path, contents)) in spec.reach.copies.iter().enumerate() {
-        let to = below(base, path);
-        if std::fs::symlink_metadata(&to).is_ok_and(|data| data.is_file()) {
-            let copy = base.join(format!(".copy-{number}"));
-            step(path.display(), std::fs::write(&copy, contents))?;
-            step(path.display(), while_there(&to, || show(&copy, &to)))?;
-        }
+        let copy = step(path.display(), root.file(&format!(".copy-{number}"), contents))?;
+        step(path.display(), root.show(&copy, path))?;
     }
     for (path, file) in &spec.reach.shown {
-        let to = below(base, path);
-        if std::fs::symlink_metadata(&to).is_ok_and(|data| data.is_file()) {
-            step(path.display(), while_there(&to, || show(file, &to)))?;
-        }
+        let file = step(
+            path.display(),
+            rustix::fs::open(file, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()),
+        )?;
+        step(path.display(), root.show(&file, path))?;
+    }
+    for socket in &spec.reach.covered {
+        step(
+            socket.display(),
+            root.hide(&spec.workspace.join(socket), Links::Refused, &empty, &[]),
+        )?;
     }
     Ok(())
-}
-
-/// Covers a file that programs of the machine may replace or remove meanwhile. A file that no longer exists needs no
-/// cover, and Landlock protects the names in `/etc` in any case.
-fn while_there(to: &Path, cover: impl Fn() -> io::Result<()>) -> io::Result<()> {
-    for _ in 0..20 {
-        match cover() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if std::fs::symlink_metadata(to).is_err() {
-                    return Ok(());
-                }
-            }
-            done => return done,
-        }
-    }
-    cover()
-}
-
-/// Mounts an empty file without permissions over a file.
-fn cover(base: &Path, to: &Path) -> io::Result<()> {
-    let empty = base.join(".empty");
-    if !empty.exists() {
-        std::fs::write(&empty, "")?;
-    }
-    show(&empty, to)
-}
-
-/// Mounts a file read-only over another one.
-fn show(file: &Path, to: &Path) -> io::Result<()> {
-    let tree = open_tree(
-        CWD,
-        file,
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
-    )?;
-    let piece = Piece {
-        tree,
-        dir: false,
-        attributes: READ_ONLY,
-    };
-    place(&piece, to)
 }
 
 fn tmpfs(at: &Path, options: &std::ffi::CStr) -> io::Result<()> {
@@ -334,41 +285,6 @@ fn seal_root() -> io::Result<()> {
     let open = |path: &str| rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     set_attributes(&open("/proc")?, libc::MOUNT_ATTR_RDONLY, false)?;
     set_attributes(&open("/")?, READ_ONLY, false)
-}
-
-/// Adds attributes to a mount, and with `recursive` to the mounts below it.
-#[expect(unsafe_code, reason = "the crate for mounts lacks this call")]
-fn set_attributes(tree: &OwnedFd, attributes: u64, recursive: bool) -> io::Result<()> {
-    #[repr(C)]
-    struct MountAttr {
-        set: u64,
-        clear: u64,
-        propagation: u64,
-        user: u64,
-    }
-    let order = MountAttr {
-        set: attributes,
-        clear: 0,
-        propagation: 0,
-        user: 0,
-    };
-    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: the path is empty and ends in NUL; `order` has the size that is given and lives through the call.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_mount_setattr,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            flags,
-            &raw const order,
-            size_of::<MountAttr>(),
-        )
-    };
-    if done < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
 }
 
 /// Brings up the loopback interface of the new network namespace, so that tests can reach their own servers.

@@ -2,9 +2,9 @@
 //! that the kernel starts in place of a script: for these it makes no further notification.
 
 use super::memory::MOST_PATH;
-use crate::process::by_steps;
 use crate::process::confine::mediate::named_descriptor;
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat2, readlinkat, stat};
+use crate::process::write_guard::at;
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, open, readlinkat, stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -156,20 +156,10 @@ fn open_magic(at: &str) -> Result<(PathBuf, OwnedFd), Errno> {
 
 /// Opens an absolute path below the root directory of the process; links are resolved within that root.
 fn open_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
-    let inside = path.as_os_str().as_bytes();
-    if inside.len() >= MOST_PATH {
-        return Err(Errno::NAMETOOLONG);
+    match path.as_os_str().len() >= MOST_PATH {
+        true => Err(Errno::NAMETOOLONG),
+        false => at::handle_in_root(root, path),
     }
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    for _ in 0..8 {
-        match openat2(root, inside, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            // A rename raced with the lookup.
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) if by_steps::is_refused(error) => return by_steps::through_links(root, None, inside, true),
-            other => return other,
-        }
-    }
-    Err(Errno::AGAIN)
 }
 
 /// Applies the kernel's own checks here, so that a file created after this lookup is not executed.

@@ -47,6 +47,19 @@ impl Confinement {
         check.put_layers_above(&mut own);
         Ok((own, Some(check)))
     }
+
+    /// As [`Confinement::of_check`], for a program of the policy that rewrites a call of the model. It may execute code that
+    /// the model wrote, and what it prints goes to the model: files that are hidden from the model stay hidden.
+    ///
+    /// # Errors
+    /// As for [`Confinement::of_check`].
+    pub async fn of_rewriting(&self, stop: &CancellationToken) -> Result<(Self, Option<OneCheck>), String> {
+        let (mut own, check) = self.of_check(stop).await?;
+        if let Some(side) = &mut own.side {
+            side.sees_made = false;
+        }
+        Ok((own, check))
+    }
 }
 
 impl OneCheck {
@@ -226,6 +239,7 @@ mod tests {
         confinement.side = Some(OwnSide {
             sides: Arc::clone(&sides),
             side: Side::Model,
+            sees_made: true,
         });
         let of_slots = |slots: PathBuf| {
             let mut confinement = confinement.clone();

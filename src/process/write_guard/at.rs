@@ -29,6 +29,9 @@ const DEEPEST: usize = 64;
 /// How often removing a directory is retried while another process keeps adding entries.
 const REMOVE_TRIES: usize = 100;
 
+/// How often a lookup within a root is tried while other processes rename directories.
+const RESOLVE_TRIES: usize = 8;
+
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS);
@@ -64,6 +67,23 @@ pub(crate) fn handle(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
     beneath(root, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)
 }
 
+/// Opens an `O_PATH` handle of an absolute path as a process whose root directory is `root` would. Links are followed,
+/// but lead nowhere above `root`.
+pub(crate) fn handle_in_root(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    for _ in 0..RESOLVE_TRIES {
+        match openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            // A rename raced with the lookup.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) if by_steps::is_refused(error) => {
+                return by_steps::through_links(root, None, path.as_os_str().as_bytes(), true);
+            }
+            opened => return opened,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
 /// Opens a regular file below `root` for reading. Never blocks on a FIFO.
 pub(crate) fn file(root: &OwnedFd, path: &Path) -> Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -83,8 +103,13 @@ pub(crate) fn parent<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd, &'a
 /// Like [`parent`], but creates missing directories, and removes any entry in the path that is not a directory.
 pub(crate) fn parent_made<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd, &'a OsStr)> {
     let name = path.file_name().ok_or(Errno::INVAL)?;
+    Ok((dir_made(root, path.parent().unwrap_or(Path::new("")))?, name))
+}
+
+/// Like [`dir`], but creates missing directories, and removes any entry in the path that is not a directory.
+pub(crate) fn dir_made(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
     let mut at = dir(root, Path::new(""))?;
-    for part in path.parent().into_iter().flat_map(Path::iter) {
+    for part in path {
         let next = match openat(&at, part, DIRECTORY, Mode::empty()) {
             Ok(next) => next,
             Err(Errno::ACCESS) => opened_up(&at, part)?,
@@ -101,7 +126,7 @@ pub(crate) fn parent_made<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd
         };
         at = next;
     }
-    Ok((at, name))
+    Ok(at)
 }
 
 /// The status of an entry, without following a link.

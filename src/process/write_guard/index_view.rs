@@ -36,6 +36,8 @@ const MOST_POINTER: u64 = 8192;
 const MOST_EXCLUDE: u64 = 4 << 20;
 /// Patterns for files that git does not track, in a git directory.
 const EXCLUDE: &str = "info/exclude";
+/// The index, in a git directory.
+const INDEX: &str = "index";
 /// Patterns for files that git does not track, in the home: git reads them if no setting names another file.
 const USER_EXCLUDE: &str = ".config/git/ignore";
 /// Beginning of the names of files that say which marks must go from an index. A process that is killed leaves them.
@@ -141,6 +143,7 @@ pub(super) struct IndexView {
     views: Arc<IndexViews>,
     workspace: PathBuf,
     root: OwnedFd,
+    places: Arc<Places>,
     marked: Vec<PathBuf>,
     writable: Vec<WritableIndex>,
     copies: Vec<Arc<CopyFile>>,
@@ -151,7 +154,7 @@ pub(super) struct IndexView {
 struct WritableIndex {
     /// Its path in the workspace.
     path: PathBuf,
-    git_dir: PathBuf,
+    git_dir: GitDir,
     unseen: Unseen,
     /// The hidden files that were empty in it before.
     empty: Names,
@@ -203,7 +206,7 @@ impl IndexView {
             false => NextEntry::marked_if(entry.is_marked),
         });
         // A commit that was made meanwhile may have them too.
-        let restored = out.is_ok() && Head::of(&index.git_dir) == index.head;
+        let restored = out.is_ok() && Head::of(&self.places, &index.git_dir) == index.head;
         let undone = found.iter().map(|name| Undone {
             path: of_tree(name).to_string_lossy().into_owned(),
             code: ADDED_EMPTY.to_owned(),
@@ -220,23 +223,98 @@ impl IndexView {
 struct Head(Vec<Option<Vec<u8>>>);
 
 impl Head {
-    fn of(git_dir: &Path) -> Self {
-        let read = |path: &Path| {
+    fn of(places: &Places, git_dir: &GitDir) -> Self {
+        let read = |dir: &GitDir, name: &Path| {
             let mut bytes = Vec::new();
-            let file = opened(path).ok()??;
+            let file = dir.file(name).ok()??;
             file.take(MOST_POINTER).read_to_end(&mut bytes).ok()?;
             Some(bytes)
         };
         let text = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes.trim_ascii()));
-        let head = read(&git_dir.join("HEAD"));
+        let head = read(git_dir, Path::new("HEAD"));
         // A linked worktree has its branches elsewhere.
-        let common = read(&git_dir.join("commondir")).map(|dir| git_dir.join(text(&dir)));
-        let common = common.unwrap_or_else(|| git_dir.to_path_buf());
+        let common = read(git_dir, Path::new("commondir")).map(|dir| git_dir.path().join(text(&dir)));
+        let common = common.and_then(|dir| places.git_dir(&dir.canonicalize().ok()?));
+        let common = common.as_ref().unwrap_or(git_dir);
         let branch = head.as_deref().and_then(|head| head.strip_prefix(b"ref:"));
-        let branch = branch.and_then(|branch| read(&common.join(text(branch))));
+        let branch = branch.and_then(|branch| read(common, &text(branch)));
         // With this format no branch has a file of its own.
-        let tables = read(&common.join("reftable/tables.list"));
+        let tables = read(common, Path::new("reftable/tables.list"));
         Self(vec![head, branch, tables])
+    }
+}
+
+/// The directories in which commands see git directories: the workspace, and those that they may read. What is outside
+/// these is none of theirs, whatever a file or link in the workspace says.
+#[derive(Debug)]
+struct Places(Vec<(PathBuf, Arc<OwnedFd>)>);
+
+impl Places {
+    fn of(confinement: &Confinement) -> Result<Self, Errno> {
+        let workspace = (
+            confinement.workspace.clone(),
+            Arc::new(at::root(&confinement.workspace)?),
+        );
+        let outside = confinement
+            .readable
+            .iter()
+            .filter(|dir| !dir.starts_with(&confinement.workspace));
+        let outside = outside.filter_map(|dir| Some((dir.canonicalize().ok()?, Arc::new(at::root(dir).ok()?))));
+        Ok(Self(std::iter::once(workspace).chain(outside).collect()))
+    }
+
+    /// The git directory at a canonical path.
+    fn git_dir(&self, path: &Path) -> Option<GitDir> {
+        self.0.iter().find_map(|(top, root)| {
+            Some(GitDir {
+                top: top.clone(),
+                root: Arc::clone(root),
+                inside: path.strip_prefix(top).ok()?.to_path_buf(),
+            })
+        })
+    }
+}
+
+/// A git directory whose files are opened without following links, which a command may have put there.
+#[derive(Clone, Debug)]
+struct GitDir {
+    /// The absolute path of `root`.
+    top: PathBuf,
+    root: Arc<OwnedFd>,
+    /// Its path below `root`.
+    inside: PathBuf,
+}
+
+impl GitDir {
+    fn path(&self) -> PathBuf {
+        self.top.join(&self.inside)
+    }
+
+    /// Opens a file of it for reading. `None` if nothing or a link is there, or a link on the way.
+    fn file(&self, name: &Path) -> Result<Option<File>, Errno> {
+        match at::file(&self.root, &self.inside.join(name)) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Its index as a directory and a name. Git follows a link; one that leads out of the place where this directory is
+    /// leads to nothing that a command sees.
+    fn index(&self) -> (GitDir, PathBuf) {
+        let path = self.path().join(INDEX);
+        let real = path.canonicalize().unwrap_or(path);
+        let parent = real.parent().and_then(|dir| dir.strip_prefix(&self.top).ok());
+        match (parent, real.file_name()) {
+            (Some(inside), Some(name)) => {
+                let dir = Self {
+                    inside: inside.to_path_buf(),
+                    ..self.clone()
+                };
+                (dir, PathBuf::from(name))
+            }
+            _ => (self.clone(), PathBuf::from(INDEX)),
+        }
     }
 }
 
@@ -283,17 +361,22 @@ impl IndexViews {
             return Ok(None);
         }
         self.clean();
+        let places = Arc::new(Places::of(confinement).map_err(|error| error.to_string())?);
         let mut view = IndexView {
             views: Arc::clone(self),
             workspace: confinement.workspace.clone(),
             root: at::root(&confinement.workspace).map_err(|error| error.to_string())?,
+            places: Arc::clone(&places),
             marked: Vec::new(),
             writable: Vec::new(),
             copies: Vec::new(),
         };
         let mut without_exclude = Names::new();
         for (git_dir, unseen) in repositories {
-            let exclude = git_dir.join(EXCLUDE);
+            let Some(git_dir) = git_dir.canonicalize().ok().and_then(|dir| places.git_dir(&dir)) else {
+                continue;
+            };
+            let exclude = git_dir.path().join(EXCLUDE);
             let would_add = |place: &Path, why: String| {
                 format!(
                     "limit:hidden_files: {}: {why}, so git would add the files that commands must not read",
@@ -301,7 +384,7 @@ impl IndexViews {
                 )
             };
             match self
-                .exclude(&exclude, &unseen)
+                .exclude(&git_dir, &unseen)
                 .map_err(|why| would_add(&exclude, why))?
             {
                 Some(copy) => {
@@ -310,9 +393,8 @@ impl IndexViews {
                 }
                 None => without_exclude.extend(unseen.names.iter().cloned()),
             }
-            let index = git_dir.join("index");
-            // Git follows a link.
-            let index = index.canonicalize().unwrap_or(index);
+            let (index_dir, name) = git_dir.index();
+            let index = index_dir.path().join(&name);
             let said = |why: String| {
                 format!(
                     "limit:hidden_files: {}: {why}, so git would take the files that commands must not read as changed",
@@ -322,7 +404,7 @@ impl IndexViews {
             let inside = index.strip_prefix(&confinement.workspace).ok();
             match inside.filter(|inside| may_write(reach, inside)) {
                 Some(inside) => {
-                    let head = Head::of(&git_dir);
+                    let head = Head::of(&places, &git_dir);
                     let (has_marks, empty) = self.mark(&view, inside, &unseen).map_err(said)?;
                     if has_marks {
                         view.marked.push(inside.to_path_buf());
@@ -336,7 +418,7 @@ impl IndexViews {
                     });
                 }
                 None => {
-                    let copy = match self.copy(&index, &unseen) {
+                    let copy = match self.copy(&index_dir, &name, &unseen) {
                         // Nothing is hidden; git only says that files outside the workspace are deleted.
                         Err(_) if unseen.names.is_empty() => None,
                         copy => copy.map_err(said)?,
@@ -389,18 +471,19 @@ impl IndexViews {
     }
 
     /// The marked copy of an index; `None` if it needs no marks or does not exist.
-    fn copy(&self, index: &Path, unseen: &Unseen) -> Result<Option<Arc<CopyFile>>, String> {
-        self.kept_copy(index, unseen, |file, data| {
-            marked(file, data, index.parent(), &mut |entry| marked_too(entry, unseen))
+    fn copy(&self, dir: &GitDir, name: &Path, unseen: &Unseen) -> Result<Option<Arc<CopyFile>>, String> {
+        self.kept_copy(dir, name, unseen, |file, data| {
+            let place = (&*dir.root, dir.inside.as_path());
+            marked(file, data, place, &mut |entry| marked_too(entry, unseen))
         })
     }
 
     /// A copy of `info/exclude` that also names the hidden files; `None` if there is no such file.
-    fn exclude(&self, path: &Path, unseen: &Unseen) -> Result<Option<Arc<CopyFile>>, String> {
+    fn exclude(&self, git_dir: &GitDir, unseen: &Unseen) -> Result<Option<Arc<CopyFile>>, String> {
         if unseen.names.is_empty() {
             return Ok(None);
         }
-        self.kept_copy(path, unseen, |file, data| {
+        self.kept_copy(git_dir, Path::new(EXCLUDE), unseen, |file, data| {
             let mut bytes = contents(file, data, MOST_EXCLUDE)?;
             bytes.push(b'\n');
             add_patterns(&mut bytes, &unseen.names);
@@ -412,13 +495,19 @@ impl IndexViews {
     /// not exist or `make` returns `None`.
     fn kept_copy(
         &self,
-        path: &Path,
+        dir: &GitDir,
+        name: &Path,
         unseen: &Unseen,
         make: impl FnOnce(&mut File, &Metadata) -> Result<Option<Vec<u8>>, String>,
     ) -> Result<Option<Arc<CopyFile>>, String> {
-        let Some(mut file) = opened(path).map_err(|error| error.to_string())? else {
+        let not_opened = |error| match error {
+            Errno::INVAL => "it is no regular file".to_owned(),
+            error => error.to_string(),
+        };
+        let Some(mut file) = dir.file(name).map_err(not_opened)? else {
             return Ok(None);
         };
+        let path = &dir.path().join(name);
         let data = file.metadata().map_err(|error| error.to_string())?;
         let of = FileState::of(&data);
         let mut state = lock(&self.state);
@@ -639,12 +728,13 @@ fn named_git_dir(top: &Path) -> Option<PathBuf> {
     top.join(OsStr::from_bytes(named)).canonicalize().ok()
 }
 
-/// Opens what is at a path for reading; `None` if nothing is there. Never waits for a FIFO.
+/// Opens what is at a path for reading, itself not followed if it is a link; `None` if nothing is there. Never waits for
+/// a FIFO.
 fn opened(path: &Path) -> io::Result<Option<File>> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     match openat(CWD, path, flags, Mode::empty()) {
         Ok(file) => Ok(Some(File::from(file))),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -662,21 +752,18 @@ fn contents(file: &mut File, data: &Metadata, most: u64) -> Result<Vec<u8>, Stri
     }
 }
 
-/// An index with other entries; `None` if none changes.
+/// An index with other entries; `None` if none changes. `dir`: its directory, below an open one.
 fn marked(
     file: &mut File,
     data: &Metadata,
-    dir: Option<&Path>,
+    (root, dir): (&OwnedFd, &Path),
     next: &mut dyn FnMut(IndexEntry<'_>) -> NextEntry,
 ) -> Result<Option<Vec<u8>>, String> {
     let not_read = |_| "it is no index of a version that is known (2 to 4)".to_owned();
     let rewritten = git_index::change(&contents(file, data, MOST_BYTES)?, next).map_err(not_read)?;
     if let Some(shared) = rewritten.shared {
         let of_shared = |error: io::Error| format!("{shared}: {error}");
-        let path = dir.map(|dir| dir.join(&shared)).unwrap_or_default();
-        let mut file = opened(&path)
-            .and_then(|file| file.ok_or_else(|| io::ErrorKind::NotFound.into()))
-            .map_err(of_shared)?;
+        let mut file = at::file(root, &dir.join(&shared)).map_err(|error| of_shared(error.into()))?;
         let data = file.metadata().map_err(of_shared)?;
         let others = git_index::change(&contents(&mut file, &data, MOST_BYTES)?, next).map_err(not_read)?;
         if others.bytes.is_some() || rewritten.bytes.is_some() {
@@ -736,8 +823,8 @@ fn rewritten(
         Err(error) => return Err(error.to_string()),
     };
     let old = file.metadata().map_err(|error| error.to_string())?;
-    let dir = at::dir(root, index.parent().unwrap_or(Path::new(""))).map_err(|error| error.to_string())?;
-    let bytes = marked(&mut file, &old, Some(Path::new(&at::own_link(&dir))), next)?;
+    let dir = index.parent().unwrap_or(Path::new(""));
+    let bytes = marked(&mut file, &old, (root, dir), next)?;
     Ok(bytes.map(|bytes| NewIndex { bytes, old }))
 }
 

@@ -196,7 +196,7 @@ impl Masks {
     /// began. Steps and checks made them, and the next one must be able to make them again (`cp .env.example .env`). From
     /// commands of the model and from servers they stay hidden.
     pub(super) fn show_made(&self, confinement: &Confinement, hidden: &mut Vec<PathBuf>) {
-        let Some(began) = self.began.get().filter(|_| is_of_author(confinement)) else {
+        let Some(began) = self.began.get().filter(|_| sees_made(confinement)) else {
             return;
         };
         let workspace = &confinement.workspace;
@@ -312,9 +312,10 @@ impl MaskList {
     }
 }
 
-/// Whether its commands are steps and checks, not those of the model or of servers.
-fn is_of_author(confinement: &Confinement) -> bool {
-    confinement.side.as_ref().is_some_and(|own| own.side == Side::Author)
+/// Whether its commands are steps and checks, not those of the model or of servers, nor what rewrites calls of the model.
+fn sees_made(confinement: &Confinement) -> bool {
+    let own = confinement.side.as_ref();
+    own.is_some_and(|own| own.side == Side::Author && own.sees_made)
 }
 
 /// Whether a directory is in a place that is mounted writable, and no mount of its own.
@@ -814,6 +815,7 @@ mod tests {
         confinement.side = Some(OwnSide {
             sides: Arc::new(Sides::create(sides.path()).unwrap()),
             side: Side::Model,
+            sees_made: true,
         });
         confinement.masks.look(&confinement).unwrap();
         fs::create_dir(dir.path().join("made")).unwrap();

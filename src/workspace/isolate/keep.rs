@@ -76,6 +76,14 @@ pub fn bring(
                 "isolate.keep: {name} is not a directory, or its path contains a symbolic link"
             ));
         }
+        // A worktree that an earlier process left holds what its commands made.
+        let is_link = |dir: &Path| std::fs::symlink_metadata(tree.join(dir)).is_ok_and(|data| data.is_symlink());
+        if path.ancestors().skip(1).any(is_link) {
+            told.push(KeepMessage::Warning(format!(
+                "isolate.keep names {name}, whose path in the worktree leads through a symbolic link: it is left out"
+            )));
+            continue;
+        }
         if std::fs::symlink_metadata(&to).is_ok() {
             told.push(KeepMessage::Warning(format!(
                 "isolate.keep names {name}, which is in the commit: the worktree has the content of the commit"
@@ -404,6 +412,24 @@ mod tests {
             std::fs::read_to_string(tree.join("web/node_modules/x/index.js")).unwrap(),
             "web/node_modules/x/index.js"
         );
+    }
+
+    #[test]
+    fn nothing_is_brought_through_a_link_that_a_command_left() {
+        for layers in [false, true] {
+            let (dir, origin, tree) = trees(&["web/node_modules/x", "target/a"]);
+            let outside = dir.path().join("outside");
+            std::fs::create_dir(&outside).unwrap();
+            std::os::unix::fs::symlink(&outside, tree.join("web")).unwrap();
+            let names = kept(&["web/node_modules", "target"]);
+            let (standing, told) = bring(&origin, &tree, &names, layers, &CancellationToken::new()).unwrap();
+            assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+            assert!(
+                matches!(&told[0], KeepMessage::Warning(text) if text.contains("web/node_modules") && text.contains("symbolic link")),
+                "{told:?}"
+            );
+            assert_eq!(standing.brought.len(), 1);
+        }
     }
 
     #[test]

@@ -3,11 +3,18 @@
 
 use super::cache::FileStat;
 use super::object::{Digest, EXECUTABLE, FILE, Id, LINK, METADATA, ObjectFormat};
+use crate::base::git_index::MOST_PATH;
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 /// Upper limit in bytes for an index.
 const MOST_INDEX: u64 = 1 << 30;
+/// Upper limit in bytes for all names of version 4, which stores only what differs from the name before: so many times the
+/// size of the index, and so many more.
+const NAMES_TIMES: usize = 8;
+const NAMES_MORE: usize = 64 << 20;
 
 const ASSUME_OR_EXTENDED: u16 = 0x4000;
 const STAGE: u16 = 0x3000;
@@ -84,19 +91,24 @@ impl GitIndex {
     }
 
     fn load(path: &Path, format: ObjectFormat) -> Result<Option<Self>, String> {
-        use std::os::unix::fs::MetadataExt;
-        let data = match std::fs::metadata(path) {
-            Ok(data) => data,
+        use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = match File::options().read(true).custom_flags(flags).open(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(format!("{}: {error}", path.display())),
+            file => file.map_err(failed)?,
         };
-        if !data.is_file() || data.len() > MOST_INDEX {
+        let data = file.metadata().map_err(failed)?;
+        let mut raw = Vec::new();
+        if data.is_file() {
+            file.take(MOST_INDEX + 1).read_to_end(&mut raw).map_err(failed)?;
+        }
+        if !data.is_file() || raw.len() as u64 > MOST_INDEX {
             return Err(format!(
                 "{}: not a regular file of at most {MOST_INDEX} bytes",
                 path.display()
             ));
         }
-        let raw = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let written = data
             .mtime()
             .saturating_mul(1_000_000_000)
@@ -104,13 +116,14 @@ impl GitIndex {
         let index = Self::parse(raw, format, written);
         index.map(Some).ok_or_else(|| {
             format!(
-                "{}: this program cannot read the index: `git update-index --index-version 2` writes it in a form that it can",
+                "{}: this program cannot read the index, or it has paths of more than {MOST_PATH} bytes: `git update-index \
+                 --index-version 2` writes it in a form that it can",
                 path.display()
             )
         })
     }
 
-    /// Parses the bytes of an index file of version 2 to 4; `None` if they are none. `written`: the time of its last
+    /// Parses the bytes of an index file of version 2 to 4; `None` if they are none, or if its names are too long. `written`: the time of its last
     /// change, in nanoseconds since 1970.
     pub fn parse(raw: Vec<u8>, format: ObjectFormat, written: i64) -> Option<Self> {
         let version = word(&raw, 4)?;
@@ -134,6 +147,10 @@ impl GitIndex {
                 let end = memchr::memchr(0, tail)?;
                 let keep = before.1.checked_sub(strip)?;
                 let start = names.len();
+                let most = raw.len().saturating_mul(NAMES_TIMES).saturating_add(NAMES_MORE);
+                if keep + end > MOST_PATH || start + keep + end > most {
+                    return None;
+                }
                 names.extend_from_within(before.0..before.0 + keep);
                 names.extend_from_slice(tail.get(..end)?);
                 before = (start, names.len() - start);
@@ -378,6 +395,22 @@ mod tests {
             assert_eq!(read, names.each_ref().map(|name| name.as_bytes()));
             assert!((0..3).all(|i| index.seen(i).is_some_and(|seen| seen.mode == FILE)));
         }
+    }
+
+    /// Each name but the first is a few bytes of the file.
+    #[test]
+    fn names_of_version_4_do_not_grow_without_a_limit() {
+        let index = |length: usize, count: u32| {
+            let mut raw = [&b"DIRC\0\0\0\x04"[..], &count.to_be_bytes()].concat();
+            for number in 0..count {
+                let name = if number == 0 { "a".repeat(length) } else { String::new() };
+                raw.extend([&[0; 60][..], &[0x0f, 0xff, 0], name.as_bytes(), &[0]].concat());
+            }
+            GitIndex::parse(raw, ObjectFormat::Sha1, 0)
+        };
+        assert_eq!(index(MOST_PATH, 2).map(|index| index.name(1).len()), Some(MOST_PATH));
+        assert!(index(MOST_PATH + 1, 2).is_none());
+        assert!(index(MOST_PATH, 30_000).is_none(), "117 MiB of names in 2 MB");
     }
 
     #[test]
