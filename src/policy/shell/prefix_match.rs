@@ -106,8 +106,8 @@ pub fn matched(prefix: &[PrefixWord], simple: &Simple) -> Option<usize> {
 /// any` on the rule) an entry that names only the runner covers whatever the runner starts.
 pub(crate) fn best_match(prefix: &[PrefixWord], simple: &Simple, any: bool) -> Option<Match> {
     let own = || {
-        let vouched = simple.launches.iter().all(|launch| launch.unvouched.is_none());
         let end = in_words(prefix, &simple.program, &simple.words, &simple.passed_over)?;
+        let vouched = simple.launches.iter().all(|launch| launch.unvouched.is_none());
         vouched.then_some(Match { end, launch: false })
     };
     let launched = |launch: &Launch| {
@@ -170,9 +170,13 @@ fn in_words(prefix: &[PrefixWord], identity: &str, words: &[ShellWord], passed_o
 }
 
 fn same_program(written: &str, program: &str) -> bool {
+    // Every prefix of a policy comes here for every command, and nearly all are bare names.
+    if !written.contains('/') {
+        return written == program;
+    }
     match system_name(written) {
         Some(name) => name == program,
-        None if written.contains('/') && !written.starts_with('/') => format!("./{}", tidy(written)) == program,
+        None if !written.starts_with('/') => format!("./{}", tidy(written)) == program,
         None => written == program,
     }
 }
