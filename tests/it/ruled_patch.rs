@@ -180,7 +180,7 @@ fn a_change_that_is_kept_out_for_its_name_is_told_with_the_reason() {
     );
     let left = told("unruled_left");
     assert!(
-        left.contains("invisible characters (deceptive_name): src/z"),
+        left.contains("bytes that are not UTF-8 (deceptive_name): src/z"),
         "{result}"
     );
 }
