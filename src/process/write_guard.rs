@@ -23,6 +23,7 @@ mod names;
 mod node;
 mod object;
 mod objects;
+mod origins;
 mod prepare;
 mod walk;
 
@@ -41,7 +42,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 use walk::{Over, TreeWalk};
 
@@ -74,6 +75,8 @@ pub(super) struct WriteGuard {
     /// Directories that could not be listed before the command: what is new in them is not known, which is reported.
     unlisted: BTreeSet<PathBuf>,
     most_names: u64,
+    /// Where what is now elsewhere was before; made when something is undone.
+    origins: OnceLock<origins::Origins>,
     lived: Lived,
 }
 

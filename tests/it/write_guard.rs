@@ -2,6 +2,7 @@
 
 mod background;
 mod linked;
+mod moved;
 mod own_errors;
 mod reach;
 

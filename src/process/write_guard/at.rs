@@ -6,9 +6,9 @@ use crate::base::sync::lock;
 use crate::process::by_steps;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RawDir, RawMode, ResolveFlags, Stat, Timespec, Timestamps, XattrFlags,
-    chmodat, fchmod, flistxattr_query, fstat, futimens, getxattr, listxattr, mkdirat, open, openat, openat2,
-    readlinkat, removexattr, renameat, setxattr, statat, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, RawMode, ResolveFlags, Stat, StatxFlags, Timespec, Timestamps,
+    XattrFlags, chmodat, fchmod, flistxattr_query, fstat, futimens, getxattr, listxattr, mkdirat, open, openat,
+    openat2, readlinkat, removexattr, renameat, setxattr, statat, statx, symlinkat, unlinkat,
 };
 use rustix::io::{Errno, Result};
 use std::collections::BTreeMap;
@@ -20,6 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 /// Buffer size in bytes for directory entries.
 const LIST_BYTES: usize = 64 << 10;
@@ -107,6 +108,14 @@ pub(crate) fn parent_made<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OwnedFd
 /// The status of an entry, without following a link.
 pub(crate) fn stat(dir: &OwnedFd, name: &OsStr) -> Result<Stat> {
     statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// When an entry was created. `None` where the file system does not record it.
+pub(crate) fn created(dir: &OwnedFd, name: &OsStr) -> Option<SystemTime> {
+    let data = statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).ok()?;
+    let is_known = StatxFlags::from_bits_retain(data.stx_mask).contains(StatxFlags::BTIME);
+    let whole = u64::try_from(data.stx_btime.tv_sec).ok().filter(|_| is_known)?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(whole, data.stx_btime.tv_nsec))
 }
 
 /// The status of a path that is reached without links.

@@ -36,8 +36,16 @@ impl WriteGuard {
         for writes in &others {
             self.allowed.add(writes);
         }
-        for path in self.bring_back() {
+        let (brought_back, aside) = self.bring_back();
+        for path in brought_back {
             undone.add(&path, self.reason(&path), PathChange::Deleted, true);
+        }
+        // Only now, since they may have held directories that were brought back.
+        for fresh in aside.iter().map(Path::new) {
+            let gone = self.spare(fresh, &mut undone) && at::remove_below(&self.root, fresh).is_ok();
+            if !gone {
+                undone.add(fresh, ("not_granted".to_owned(), None), PathChange::Added, false);
+            }
         }
         let mut last = None;
         for (path, node) in &self.before {
@@ -102,10 +110,12 @@ impl WriteGuard {
         }
     }
 
-    /// Puts back everything that the command removed by its grant if any new name of its was undone: which new name replaced
-    /// which file is not known. `gzip a` under a grant of `a` alone would otherwise leave neither `a` nor `a.gz`.
+    /// Puts back everything that the command removed by its grant if anything that it wrote was undone: what of that
+    /// replaced which file is not known. `gzip a` under a grant of `a` alone would otherwise leave neither `a` nor `a.gz`.
     fn removals(&self, undone: &mut Undo) {
-        let is_lost = |one: &Undone| one.code == "not_granted" && one.change == PathChange::Added;
+        let is_lost = |one: &Undone| {
+            matches!(one.change, PathChange::Added | PathChange::Modified) && !one.code.starts_with("limit:")
+        };
         if !undone.list.iter().any(is_lost) {
             return;
         }
@@ -177,8 +187,33 @@ impl WriteGuard {
         };
         // The other links of an object that another repository shares may have been written, and are out of reach.
         let is_shared = node.is_sealed_object(path) && node.print.links > 1;
-        let restored = self.put_back(path, node).is_ok() && !is_shared;
+        let is_replaced = now.is_some_and(|now| now.inode != node.print.inode);
+        let is_free = (!is_replaced || self.spare(path, undone)) && self.spare_above(path, undone);
+        let restored = is_free && self.put_back(path, node).is_ok() && !is_shared;
         undone.add(path, (code, rule), change, restored);
+    }
+
+    /// Moves back what is at or below a path and was elsewhere before, since removing or replacing it would destroy it.
+    /// `false` if something could not be moved back: then the path must stay as it is.
+    fn spare(&self, path: &Path, undone: &mut Undo) -> bool {
+        let moved = self.move_back_from(path);
+        for (origin, is_dir) in &moved.paths {
+            undone.add(origin, ("not_granted".to_owned(), None), PathChange::Deleted, true);
+            if *is_dir && !self.closed.is_empty() {
+                self.closed_below(origin, &walk::Known::default(), undone);
+            }
+        }
+        moved.complete
+    }
+
+    /// As [`WriteGuard::spare`], for a file that now is where a directory above the path was.
+    fn spare_above(&self, path: &Path, undone: &mut Undo) -> bool {
+        if !matches!(at::parent(&self.root, path), Err(Errno::NOTDIR | Errno::LOOP)) {
+            return true;
+        }
+        let is_in_the_way = |dir: &&Path| at::stat_below(&self.root, dir).is_ok_and(|now| !at::is_dir(&now));
+        let blocking = path.ancestors().skip(1).find(is_in_the_way);
+        blocking.is_none_or(|file| self.spare(file, undone))
     }
 
     fn put_back(&self, path: &Path, node: &TreeNode) -> io::Result<()> {
@@ -278,7 +313,9 @@ impl WriteGuard {
     /// temporary or in this process, and the directory may hold what was there before.
     fn limits(&self, over: Vec<walk::Over>, undone: &mut Undo) {
         for over in over {
-            let gone = over.code == walk::LONG_PATH && at::remove_below(&self.root, &over.path).is_ok();
+            let gone = over.code == walk::LONG_PATH
+                && self.spare(&over.path, undone)
+                && at::remove_below(&self.root, &over.path).is_ok();
             undone.limit(over.code, &over.path, gone);
         }
     }
@@ -352,8 +389,8 @@ impl WriteGuard {
     }
 
     fn remove(&self, path: &Path, reason: (String, Option<String>), undone: &mut Undo) {
-        let gone = at::remove_below(&self.root, path);
-        undone.add(path, reason, PathChange::Added, gone.is_ok());
+        let gone = self.spare(path, undone) && at::remove_below(&self.root, path).is_ok();
+        undone.add(path, reason, PathChange::Added, gone);
     }
 
     /// The code and the rule by which a path may not be changed.
@@ -375,7 +412,7 @@ impl WriteGuard {
         }
     }
 
-    fn entries(&self, dir: &Path) -> rustix::io::Result<Vec<(PathBuf, FileType, u64)>> {
+    pub(super) fn entries(&self, dir: &Path) -> rustix::io::Result<Vec<(PathBuf, FileType, u64)>> {
         let handle = match at::dir(&self.root, dir) {
             // It stays open: what is new in it is removed by its path.
             Err(Errno::ACCESS) => at::opened_up_below(&self.root, dir)?.ok_or(Errno::ACCESS)?.0,

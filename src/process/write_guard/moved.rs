@@ -5,7 +5,6 @@
 use super::{GrantMatch, WriteGuard, at};
 use rustix::fs::{Stat, fstat, renameat};
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -25,8 +24,9 @@ impl WriteGuard {
         }
     }
 
-    /// Moves the directories back, outer ones first. Returns the paths of those that were moved.
-    pub(super) fn bring_back(&self) -> Vec<PathBuf> {
+    /// Moves the directories back, outer ones first. Returns the paths of those that were moved, and the names at the top
+    /// under which is now what was at these paths.
+    pub(super) fn bring_back(&self) -> (Vec<PathBuf>, Vec<String>) {
         let mut moved = Vec::new();
         let mut aside = Vec::new();
         for (path, handle) in &self.repositories {
@@ -41,11 +41,7 @@ impl WriteGuard {
                 moved.push(path.clone());
             }
         }
-        // Only now, since they may have held directories that were moved back.
-        for fresh in aside {
-            let _ = at::remove(&self.root, OsStr::new(&fresh));
-        }
-        moved
+        (moved, aside)
     }
 
     fn is_at(&self, path: &Path, data: &Stat) -> bool {

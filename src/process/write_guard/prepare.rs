@@ -2,7 +2,7 @@
 //! not change the tree.
 
 use super::node::{HeldContents, NodeKind, TreeNode, is_object};
-use super::walk::{MOST_NAMES, Over, UNREADABLE};
+use super::walk::{MOST_NAMES, Over, TreeWalk, UNREADABLE};
 use super::{Allowed, Area, MOST_HELD, MOST_MOUNTS, SandboxLevel, WriteGuard, at, limit_message};
 use crate::base::grant::{WriteKind, WritePath, Writes};
 use crate::process::Confinement;
@@ -16,7 +16,7 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 /// How often an entry is looked at that is replaced by another process each time.
@@ -56,6 +56,7 @@ impl WriteGuard {
             exact: exact_device(&confinement.workspace),
             unlisted: BTreeSet::new(),
             most_names: MOST_NAMES,
+            origins: OnceLock::new(),
             lived: live::begin(&confinement.workspace, writes),
         };
         let whole_tree = |path: &WritePath| path.kind == WriteKind::Entry && matches!(path.path.as_str(), "" | ".");
@@ -90,7 +91,11 @@ impl WriteGuard {
 
     /// Finds and records closed paths, and lists those that can be mounted read-only, and sockets, which are covered.
     fn prepare_closed(&mut self, level: SandboxLevel, top: &Path, reach: &mut WorkspaceReach) -> Result<(), Over> {
-        let (found, known) = self.walk().find(top);
+        let walk = TreeWalk {
+            listings: true,
+            ..self.walk()
+        };
+        let (found, known) = walk.find(top);
         if let Some(over) = found.over.into_iter().next() {
             return Err(over);
         }
@@ -256,7 +261,8 @@ impl WriteGuard {
         // A link, FIFO or socket cannot be mounted read-only, so it is compared.
         let other: Vec<PathBuf> = other.into_iter().map(|entry| entry.path.clone()).collect();
         // What it may remove is put back where the name that it made instead is not granted.
-        let removable = listed.iter().filter(|entry| entry.kind.is_file() && granted(entry));
+        let is_held = |kind: FileType| kind.is_file() || kind.is_symlink();
+        let removable = listed.iter().filter(|entry| is_held(entry.kind) && granted(entry));
         let removable: Vec<PathBuf> = removable.map(|entry| entry.path.clone()).collect();
         for path in removable {
             let size = at::stat_below(&self.root, &path).map_or(u64::MAX / 2, |data| data.st_size.unsigned_abs());

@@ -295,6 +295,73 @@ fn files_behind_hard_links_that_are_too_large_to_copy_are_named_and_left() {
     fs::remove_file(store).unwrap();
 }
 
+/// What is put back must not take the place of what the command moved there, nor of what it moved to a directory above.
+#[test]
+fn what_replaced_a_closed_path_is_moved_back() {
+    type Change = fn(&Path);
+    let changes: [(Change, &[&str]); 5] = [
+        (
+            |dir| fs::rename(dir.join("free"), dir.join("sub/.npmrc")).unwrap(),
+            &["free", "sub/.npmrc"],
+        ),
+        (
+            |dir| {
+                fs::rename(dir.join(".git"), dir.join("sub/deep/git")).unwrap();
+                fs::rename(dir.join("sub"), dir.join(".git")).unwrap();
+            },
+            &[".git", "sub"],
+        ),
+        (
+            |dir| {
+                fs::remove_dir_all(dir.join("sub")).unwrap();
+                fs::rename(dir.join("free"), dir.join("sub")).unwrap();
+            },
+            &["free", "sub/.npmrc"],
+        ),
+        (
+            |dir| {
+                fs::create_dir(dir.join("new")).unwrap();
+                fs::rename(dir.join("sub"), dir.join("new/thing")).unwrap();
+            },
+            &["new/thing", "sub/.npmrc", "sub/deep"],
+        ),
+        (
+            |dir| {
+                fs::hard_link(dir.join("free"), dir.join("other")).unwrap();
+                fs::rename(dir.join("free"), dir.join("sub/.npmrc")).unwrap();
+                fs::remove_file(dir.join("other")).unwrap();
+            },
+            &["free", "sub/.npmrc"],
+        ),
+    ];
+    for (number, (change, paths)) in changes.into_iter().enumerate() {
+        let (dir, confinement) = tree(&PROTECTED);
+        let guard = take(&confinement);
+        change(dir.path());
+        assert_eq!(compare(guard), paths, "change {number}");
+        for name in ["free", "sub/.npmrc", ".git/config"] {
+            assert_eq!(
+                fs::read_to_string(dir.path().join(name)).unwrap(),
+                name,
+                "change {number}"
+            );
+        }
+        assert!(!dir.path().join("new/thing").exists(), "change {number}");
+    }
+}
+
+#[test]
+fn a_directory_that_nobody_may_write_is_moved_back_with_its_mode() {
+    let (dir, confinement) = tree(&PROTECTED);
+    let guard = take(&confinement);
+    fs::create_dir(dir.path().join("new")).unwrap();
+    fs::rename(dir.path().join("sub/deep"), dir.path().join("new/thing")).unwrap();
+    fs::set_permissions(dir.path().join("new/thing"), Permissions::from_mode(0o500)).unwrap();
+    assert_eq!(compare(guard), ["new/thing", "sub/deep"]);
+    let mode = fs::metadata(dir.path().join("sub/deep")).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o500);
+}
+
 #[test]
 fn every_kind_of_change_is_undone() {
     type Change = fn(&Path);

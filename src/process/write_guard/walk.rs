@@ -71,6 +71,45 @@ pub(super) struct WalkResult {
     pub over: Vec<Over>,
     /// The listed directories, if they are to be remembered.
     dirs: Vec<(Vec<u8>, Option<Stamp>)>,
+    /// The names in them, if they are to be kept.
+    listings: Vec<Listing>,
+}
+
+/// The names in one directory and their inode numbers, in as few allocations as possible: a tree may have millions.
+#[derive(Debug)]
+pub(super) struct Listing {
+    dir: Vec<u8>,
+    /// Each name with a NUL at its end.
+    names: Vec<u8>,
+    /// For each name, where it begins.
+    entries: Vec<(u64, usize)>,
+}
+
+impl Listing {
+    fn new(dir: &[u8]) -> Self {
+        Self {
+            dir: dir.to_vec(),
+            names: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, name: &CStr, number: u64) {
+        self.entries.push((number, self.names.len()));
+        self.names.extend_from_slice(name.to_bytes_with_nul());
+    }
+
+    /// The inode numbers, in the order of the names.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.entries.iter().map(|(number, _)| *number)
+    }
+
+    /// The path of the name with this index, relative to the root of the walk.
+    pub fn path(&self, index: usize) -> Option<PathBuf> {
+        let (_, start) = self.entries.get(index)?;
+        let name = CStr::from_bytes_until_nul(self.names.get(*start..)?).ok()?;
+        Some(Path::new(OsStr::from_bytes(&self.dir)).join(OsStr::from_bytes(name.to_bytes())))
+    }
 }
 
 /// One name of a file with several hard links.
@@ -111,6 +150,8 @@ pub(super) struct Known {
     dirs: HashMap<Vec<u8>, Option<Stamp>>,
     closed: Vec<PathBuf>,
     device: u64,
+    /// All names that the first walk saw, if it was to keep them.
+    pub listings: Vec<Listing>,
 }
 
 impl Known {
@@ -162,6 +203,8 @@ pub(super) struct TreeWalk<'a> {
     pub most_time: Duration,
     /// Whether files with several hard links are searched too, for which each file is looked at.
     pub links: bool,
+    /// Whether [`TreeWalk::find`] keeps all names that it sees.
+    pub listings: bool,
 }
 
 impl<'a> TreeWalk<'a> {
@@ -174,6 +217,7 @@ impl<'a> TreeWalk<'a> {
             most_names: MOST_NAMES,
             most_time: MOST_TIME,
             links: false,
+            listings: false,
         }
     }
 }
@@ -200,6 +244,7 @@ impl TreeWalk<'_> {
         let known = Known {
             device: exact.map_or(0, |exact| exact.device),
             closed: found.closed.clone(),
+            listings: std::mem::take(&mut found.listings),
             dirs: match dirs.len() > MOST_KNOWN {
                 true => HashMap::new(),
                 false => dirs.into_iter().collect(),
@@ -253,6 +298,7 @@ impl TreeWalk<'_> {
             dirs,
             closed: found.closed.clone(),
             device: exact.device,
+            listings: Vec::new(),
         };
         (found, known)
     }
@@ -345,6 +391,7 @@ impl WalkResult {
         self.objects.append(&mut more.objects);
         self.over.append(&mut more.over);
         self.dirs.append(&mut more.dirs);
+        self.listings.append(&mut more.listings);
     }
 }
 
@@ -517,8 +564,12 @@ impl<'a> Look<'a> {
         let ordinary = std::str::from_utf8(dir).is_ok_and(|dir| self.walk.closed.has_ordinary_names(dir));
         let inside = dir.iter().filter(|byte| **byte == b'/').count() + usize::from(!dir.is_empty());
         let own = self.walk.own.iter().any(|own| own.components().count() == inside + 1);
-        let listed = at::list(&handle, &mut buffer, |name, kind, _| {
+        let mut listing = self.walk.listings.then(|| Listing::new(dir));
+        let listed = at::list(&handle, &mut buffer, |name, kind, number| {
             count += 1;
+            if let Some(listing) = &mut listing {
+                listing.add(name, number);
+            }
             // The common case: a file that no closed path can match here.
             let passed =
                 ordinary && std::str::from_utf8(name.to_bytes()).is_ok_and(|name| self.walk.closed.is_ordinary(name));
@@ -546,6 +597,7 @@ impl<'a> Look<'a> {
         if let Some(mode) = mode {
             at::set_mode(&handle, mode)?;
         }
+        self.found.listings.extend(listing);
         listed?;
         self.count(count);
         Ok(())

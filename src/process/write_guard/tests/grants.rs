@@ -84,6 +84,45 @@ fn what_a_command_removed_for_a_name_that_was_undone_is_put_back() {
 }
 
 #[test]
+fn what_a_command_moved_to_a_place_that_was_undone_is_moved_back() {
+    for level in [SandboxLevel::Full, SandboxLevel::Landlock] {
+        let two = paths(&[entry("free"), entry("sub")], &[]);
+        // A link cannot be kept by a mount, so it can be replaced at both levels.
+        let (undone, whole) = granted(level, &two, &[], |dir| {
+            fs::rename(dir.join("free"), dir.join(".envrc")).unwrap();
+        });
+        assert_eq!(
+            (undone, whole),
+            (vec![".envrc".to_owned(), "free".to_owned()], true),
+            "{level:?}"
+        );
+        let (undone, whole) = granted(level, &two, &[], |dir| {
+            fs::write(dir.join(".envrc.new"), fs::read(dir.join("free")).unwrap()).unwrap();
+            fs::rename(dir.join(".envrc.new"), dir.join(".envrc")).unwrap();
+            fs::remove_file(dir.join("free")).unwrap();
+        });
+        assert_eq!(
+            (undone, whole),
+            (vec![".envrc".to_owned(), "free".to_owned()], true),
+            "{level:?}, as a copy"
+        );
+        let (undone, whole) = granted(level, &two, &[], |dir| {
+            fs::rename(dir.join("sub"), dir.join("new")).unwrap();
+        });
+        assert!(
+            whole && undone.iter().any(|path| path == "new"),
+            "{level:?}: {undone:?}"
+        );
+        let (undone, whole) = granted(level, &two, &[], |dir| {
+            fs::create_dir_all(dir.join("new/more")).unwrap();
+            fs::rename(dir.join("sub/deep"), dir.join("new/more/deep")).unwrap();
+            fs::rename(dir.join("free"), dir.join("new/free")).unwrap();
+        });
+        assert!(whole, "{level:?}: {undone:?}");
+    }
+}
+
+#[test]
 fn what_is_granted_at_exec_counts_and_the_rest_is_undone() {
     for level in [SandboxLevel::Full, SandboxLevel::Landlock] {
         let change = |dir: &Path| {

@@ -1,0 +1,94 @@
+//! What a command moves to a place at which it is undone: it is the only copy, so it must be where it was before.
+
+use super::{CONFINED, Ground, ground};
+use overnight::base::grant::{Undone, Writes};
+
+/// Changes of a Python program that may write the tree, each with the paths that were put back.
+const MOVES: [(&str, &[&str]); 7] = [
+    ("r(\"src/a.txt\", \"src/.npmrc\")", &["src/.npmrc", "src/a.txt"]),
+    ("r(\"src/a.txt\", \".npmrc\")", &[".npmrc", "src/a.txt"]),
+    ("r(\"src\", \"new\"); r(\"new\", \".envrc\")", &[".envrc", "src"]),
+    (
+        "d(\".github/workflows\"); r(\"src/deep\", \".github/workflows/x\")",
+        &[".github/workflows", "src/deep"],
+    ),
+    (
+        "d(\".github/workflows\"); r(\"src/a.txt\", \".github/workflows/x\"); r(\"src/deep\", \".github/workflows/y\")",
+        &[".github/workflows", "src/a.txt", "src/deep"],
+    ),
+    // The directory is removed too.
+    (
+        "r(\"src/deep/c.txt\", \".envrc\"); os.rmdir(\"src/deep\")",
+        &[".envrc", "src/deep/c.txt"],
+    ),
+    (
+        "os.link(\"src/a.txt\", \".envrc\"); os.unlink(\"src/a.txt\")",
+        &[".envrc", "src/a.txt"],
+    ),
+];
+
+async fn python(ground: &Ground, text: &str) -> (Vec<Undone>, Vec<String>) {
+    let got = ground
+        .python(
+            &format!("import os; r = os.rename; d = os.makedirs; {text}"),
+            &Writes::Tree,
+        )
+        .await;
+    (got.undone, ground.picture())
+}
+
+#[tokio::test]
+async fn what_was_moved_to_a_closed_path_is_back_where_it_was() {
+    for level in CONFINED {
+        for (text, paths) in MOVES {
+            let ground = ground(level);
+            // A closed file of the same content would count as unchanged.
+            std::fs::write(ground.confinement.workspace.join("src/a.txt"), "work\n").unwrap();
+            let before = ground.picture();
+            let (undone, after) = python(&ground, text).await;
+            let named: Vec<&str> = undone.iter().map(|one| one.path.as_str()).collect();
+            // At `full` a mount keeps what is there already.
+            if named.is_empty() {
+                assert!(text.contains("\".npmrc\""), "{level:?} {text}");
+            } else {
+                assert_eq!(named, paths, "{level:?} {text}");
+            }
+            assert!(undone.iter().all(|one| one.restored), "{level:?} {text}: {undone:?}");
+            let kept = |lines: &[String]| -> Vec<String> {
+                let lines = lines.iter().filter(|line| !line.contains("/.github "));
+                lines.cloned().collect()
+            };
+            assert_eq!(kept(&after), kept(&before), "{level:?} {text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_new_file_at_a_closed_path_is_removed_and_a_granted_change_stays() {
+    for level in CONFINED {
+        let ground = ground(level);
+        let text = "open(\"new\", \"w\").write(\"x\"); r(\"new\", \".envrc\"); os.unlink(\"src/b.txt\"); \
+            r(\"src/a.txt\", \"src/.npmrc\"); open(\"src/a.txt\", \"w\").write(\"newer\")";
+        let (undone, _) = python(&ground, text).await;
+        let named: Vec<&str> = undone.iter().map(|one| one.path.as_str()).collect();
+        assert_eq!(named, [".envrc", "src/.npmrc"], "{level:?}");
+        assert_eq!(ground.read("ws/src/a.txt").as_deref(), Some("newer"), "{level:?}");
+        for gone in ["ws/new", "ws/.envrc", "ws/src/.npmrc", "ws/src/b.txt"] {
+            assert_eq!(ground.read(gone), None, "{level:?} {gone}");
+        }
+    }
+}
+
+/// What is new in a directory that is moved back is ruled on there.
+#[tokio::test]
+async fn a_directory_is_moved_back_without_new_closed_files() {
+    for level in CONFINED {
+        let ground = ground(level);
+        let text = "open(\"src/deep/.npmrc\", \"w\").write(\"x\"); r(\"src/deep\", \".envrc\")";
+        let before = ground.picture();
+        let (undone, after) = python(&ground, text).await;
+        let named: Vec<&str> = undone.iter().map(|one| one.path.as_str()).collect();
+        assert_eq!(named, [".envrc", "src/deep", "src/deep/.npmrc"], "{level:?}");
+        assert_eq!(after, before, "{level:?}");
+    }
+}
