@@ -277,6 +277,14 @@ fn places(context: &Context<'_>, uses: &[FileUse]) -> Writes {
             },
         })
         .collect();
+    // The program may replace a link instead of writing what it leads to.
+    let links = uses.iter().filter(|used| !used.in_place);
+    let links = links.filter_map(|used| used.link.as_ref()).filter(|link| link.inside);
+    let allowed = links.filter(|link| rule_change(context.set, &link.path, Author::Call) == ChangeRuling::Allowed);
+    paths.extend(allowed.map(|link| WritePath {
+        path: link.path.clone(),
+        kind: WriteKind::Entry,
+    }));
     // What only the input names is judged by the rules for each file, after the command.
     if uses.iter().any(FileUse::is_of_input) {
         let ruled = context.set.writable_dirs(context.asked).into_iter();

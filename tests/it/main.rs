@@ -77,6 +77,7 @@ mod shown;
 mod small_models;
 mod state;
 mod store;
+mod symbolic_links;
 mod told_at_once;
 mod tools;
 mod traces;

@@ -31,6 +31,8 @@ pub enum ValueClass {
     In,
     /// A file that is written, created, changed or removed.
     Out,
+    /// A name that is removed, renamed or replaced, and not what a symbolic link of that name leads to.
+    Entry,
     /// A directory that is created.
     Dir,
     /// A file to write, or a directory to write the other operands into.
@@ -127,6 +129,11 @@ pub const CLASSES: &[(&str, ValueClass, &str)] = &[
         "output",
         ValueClass::Out,
         "a file that is written, created, changed or removed",
+    ),
+    (
+        "entry",
+        ValueClass::Entry,
+        "a name that is removed, renamed or replaced: of a symbolic link, the link itself",
     ),
     ("new-dir", ValueClass::Dir, "a directory that is created"),
     (

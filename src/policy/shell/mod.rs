@@ -205,8 +205,10 @@ const OF_INPUT: &str = "what its input names";
 /// A file that a command names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileUse {
-    /// Its place; `None` if the value is unknown before the command runs.
+    /// Its place, with links followed; `None` if the value is unknown before the command runs.
     pub place: Option<ResolvedPath>,
+    /// The symbolic link that was named, if it leads to the place: its own path, with links in its directory followed.
+    pub(crate) link: Option<ResolvedPath>,
     /// As written.
     pub asked: String,
     /// Whether the value is unknown.
@@ -222,10 +224,20 @@ impl FileUse {
     pub(crate) fn of_input() -> Self {
         Self {
             place: None,
+            link: None,
             asked: OF_INPUT.to_owned(),
             opaque: true,
             in_place: false,
             below: None,
+        }
+    }
+
+    /// For a name that is removed or replaced: the symbolic link itself, not what it leads to.
+    pub(crate) fn unfollowed(self) -> Self {
+        Self {
+            place: self.link.or(self.place),
+            link: None,
+            ..self
         }
     }
 
@@ -238,6 +250,7 @@ impl FileUse {
     pub(crate) fn of_tree(path: &str) -> Self {
         Self {
             place: Some(ResolvedPath::of_tree(path)),
+            link: None,
             asked: path.to_owned(),
             opaque: false,
             in_place: false,

@@ -124,6 +124,7 @@ fn patched(pass: &mut Pass<'_, '_>) {
             let place = used.place.as_ref().filter(|place| place.inside)?;
             Some(FileUse {
                 place: Some((pass.walk.fs_view.locate)(&format!("{}.orig", place.path))),
+                link: None,
                 asked: format!("{}.orig", used.asked),
                 opaque: false,
                 in_place: false,
@@ -223,6 +224,7 @@ fn packed(pass: &mut Pass<'_, '_>, program: &str) {
             .filter(|place| place.inside && place.found != PathStatus::Dir)?;
         Some(FileUse {
             place: Some((pass.walk.fs_view.locate)(&derived(&place.path)?)),
+            link: None,
             asked: derived(&used.asked)?,
             opaque: false,
             in_place: false,
@@ -709,7 +711,7 @@ fn classify(pass: &mut Pass<'_, '_>, section: &ArgumentSpec) {
                     write(pass, *at, &copy);
                 }
             }
-            Some(ValueClass::Out) if only_read => read(pass, *at, word),
+            Some(ValueClass::Out | ValueClass::Entry) if only_read => read(pass, *at, word),
             Some(ValueClass::Ref) => {
                 if !only_read {
                     repository(pass);

@@ -62,12 +62,13 @@ pub fn of_text(walk: &CommandWalk<'_>, state: &ShellState, text: &str) -> Option
     };
     let mut found: Vec<FileUse> = Vec::new();
     for dir in dirs {
-        let place = (walk.fs_view.locate)(&join(dir, text));
+        let path = join(dir, text);
         let place = ResolvedPath {
             asked: text.to_owned(),
-            ..place
+            ..(walk.fs_view.locate)(&path)
         };
         let next = FileUse {
+            link: link_at(walk, &path, &place),
             place: Some(place),
             asked: text.to_owned(),
             opaque: false,
@@ -101,6 +102,7 @@ fn of_pattern(walk: &CommandWalk<'_>, state: &ShellState, pattern: &str) -> Vec<
             let place = (walk.fs_view.locate)(&name);
             found.push(FileUse {
                 asked: pattern.to_owned(),
+                link: link_at(walk, &name, &place),
                 place: Some(place),
                 opaque: false,
                 in_place: false,
@@ -109,6 +111,35 @@ fn of_pattern(walk: &CommandWalk<'_>, state: &ShellState, pattern: &str) -> Vec<
         }
     }
     found
+}
+
+/// The symbolic link at a path, relative to the workspace or absolute, that leads to `place`. `None` if the entry at the
+/// path is the place itself, or the path ends so that the kernel follows a link.
+fn link_at(walk: &CommandWalk<'_>, path: &str, place: &ResolvedPath) -> Option<ResolvedPath> {
+    // The common case: there are no links in the path.
+    if place.inside && place.path == path {
+        return None;
+    }
+    let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+    if matches!(name, "" | "." | "..") {
+        return None;
+    }
+    let dir = match dir {
+        "" if path.starts_with('/') => "/",
+        dir => dir,
+    };
+    let dir = (walk.fs_view.locate)(dir);
+    let entry = match dir.path.trim_end_matches('/') {
+        "" if dir.inside => name.to_owned(),
+        above => format!("{above}/{name}"),
+    };
+    let is_same = place.inside == dir.inside && place.path == entry;
+    (!is_same).then(|| ResolvedPath {
+        asked: place.asked.clone(),
+        path: entry,
+        inside: dir.inside,
+        found: PathStatus::File,
+    })
 }
 
 /// A place in a home directory, which counts as outside wherever it is.
@@ -120,6 +151,7 @@ fn outside(text: &str) -> FileUse {
             inside: false,
             found: PathStatus::Nothing,
         }),
+        link: None,
         asked: text.to_owned(),
         opaque: false,
         in_place: false,

@@ -81,6 +81,10 @@ pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord, sources: &[She
         return;
     };
     let places = place::of_text(pass.walk, pass.state, &target).unwrap_or_default();
+    if replaces_links(pass) && !places.is_empty() && places.iter().all(|found| found.link.is_some()) {
+        take(pass, ValueClass::Entry, at, word);
+        return;
+    }
     let leads_to_dir = |found: &FileUse| found.place.as_ref().is_some_and(|place| place.found == PathStatus::Dir);
     let is_dir = places.iter().any(leads_to_dir);
     // Then only the new entry of the directory is written.
@@ -102,6 +106,17 @@ pub fn into(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord, sources: &[She
             _ => unknown_write(pass, at, word),
         }
     }
+}
+
+/// Whether the command replaces a link at its target, even one that leads to a directory.
+fn replaces_links(pass: &Pass<'_, '_>) -> bool {
+    let program = pass.words.first().map_or("", |word| word.text.as_str());
+    let options: &[&str] = match program.rsplit('/').next() {
+        Some("ln") => &["-n", "--no-dereference"],
+        Some("mv") => &["-T"],
+        _ => &[],
+    };
+    pass.given.iter().any(|name| options.contains(&name.as_str()))
 }
 
 /// Whether the command certainly copies or moves only files, each of which becomes an entry of a directory that exists.
@@ -131,6 +146,7 @@ fn unknown_write(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     if pass.walk.grants.witness {
         let used = FileUse {
             place: None,
+            link: None,
             asked: word.text.clone(),
             opaque: true,
             in_place: false,
@@ -180,6 +196,7 @@ pub fn take(pass: &mut Pass<'_, '_>, class: ValueClass, at: usize, word: &ShellW
         ValueClass::In => read(pass, at, word),
         ValueClass::Rev => revision(pass, at, word),
         ValueClass::Out => write(pass, at, word),
+        ValueClass::Entry => entry(pass, at, word),
         ValueClass::Dir => made(pass, at, word),
         ValueClass::Host => host(pass, at, word),
         ValueClass::Database => database(pass, at, word),
@@ -424,6 +441,17 @@ pub(super) fn remote(text: &str) -> bool {
 pub fn write(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     match place::uses(pass.walk, pass.state, word) {
         Some(uses) => place::add(&mut pass.used.writes, uses),
+        None => unknown_write(pass, at, word),
+    }
+}
+
+/// A name that is removed or replaced: of a symbolic link, the link itself.
+fn entry(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
+    match place::uses(pass.walk, pass.state, word) {
+        Some(uses) => {
+            let entries = uses.into_iter().map(FileUse::unfollowed).collect();
+            place::add(&mut pass.used.writes, entries);
+        }
         None => unknown_write(pass, at, word),
     }
 }
