@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+/// Names, each with the target of the link that is there afterwards; `None` where no link is left.
+type Left = &'static [(&'static str, Option<&'static str>)];
+
 const COMMANDS: &str = "\
 rules:
   - { allow: run_shell_command, commands: [git mv, git rm, ln, mv, rm, sed, tee, xargs] }
@@ -59,8 +62,8 @@ fn policy(level: &str) -> String {
 
 #[test]
 fn a_link_is_removed_renamed_or_replaced_like_any_name() {
-    // The command, and then: each link with what it leads to, or nothing.
-    let cases: [(&str, &[(&str, Option<&str>)]); 14] = [
+    // The command, and what it leaves.
+    let cases: [(&str, Left); 14] = [
         ("rm lnk", &[("lnk", None)]),
         ("unlink lnk", &[("lnk", None)]),
         ("rm out none notes", &[("out", None), ("none", None), ("notes", None)]),
