@@ -438,6 +438,7 @@ impl<'a> Forge<'a> {
         let question = call.method == Method::GET;
         let url = format!("{}{}", self.base, call.path);
         let mut failed = 0;
+        let mut earlier: Option<String> = None;
         loop {
             if !question {
                 self.patience.before_change().await;
@@ -463,8 +464,10 @@ impl<'a> Forge<'a> {
                     ))));
                 }
                 Err(HttpError::Ended(_)) => {
-                    let told = format!("{}: no response within {:.1} s", self.base, limit.as_secs_f64());
-                    (told, None, question)
+                    // An attempt that --max-wall cut short says less than the answer before it.
+                    let cut = earlier.take().filter(|_| limit < REQUEST);
+                    let told = || format!("{}: no response within {:.1} s", self.base, limit.as_secs_f64());
+                    (cut.unwrap_or_else(told), None, question)
                 }
                 Err(trouble) => (format!("{}: {trouble}", self.base), None, question),
             };
@@ -476,6 +479,7 @@ impl<'a> Forge<'a> {
                 .before_retry(failed, asked, &why)
                 .await
                 .map_err(CallFailure::Stop)?;
+            earlier = Some(why);
         }
     }
 
