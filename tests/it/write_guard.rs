@@ -66,7 +66,7 @@ impl Ground {
             dir: self.confinement.workspace.clone(),
             env: Vec::new(),
             stdin: None,
-            timeout: Duration::from_secs(60),
+            timeout: Duration::from_secs(600),
             cancel: CancellationToken::new(),
             on_output: None,
             keep: None,
