@@ -11,8 +11,8 @@ use std::path::Path;
 
 /// Upper limit in bytes for an index.
 const MOST_INDEX: u64 = 1 << 30;
-/// Upper limit in bytes for all names of version 4, which stores only what differs from the name before: so many times the
-/// size of the index, and so many more.
+/// All names of an index of version 4 may take this many times the bytes of the file, plus `NAMES_MORE`. That version stores
+/// only the difference to the name before, so a small file could expand to gigabytes.
 const NAMES_TIMES: usize = 8;
 const NAMES_MORE: usize = 64 << 20;
 
