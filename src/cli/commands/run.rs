@@ -328,7 +328,7 @@ async fn attempt(
     begin(&args.shared, (settings, pricing), place, None, (started, interrupt)).await
 }
 
-/// Time after which the user is told what is still being read.
+/// Time after which stderr names the input that is still being read.
 const TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// [`settings::settle`] on another thread, because it may wait for stdin or a pipe: signals are watched here, and the

@@ -156,7 +156,7 @@ struct BuildOutputs {
 }
 
 impl BuildOutputs {
-    /// Whether a path, relative to the workspace, lies in one of them.
+    /// Whether a path, relative to the workspace, is in one of them.
     fn hold(&mut self, deps: &Deps, path: &str) -> bool {
         let mut above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
         above.any(|dir| {

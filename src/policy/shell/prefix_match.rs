@@ -93,6 +93,8 @@ pub fn open_concern<'p, 's>(
     prefixes: impl Iterator<Item = &'p [PrefixWord]>,
     simple: &'s Simple,
 ) -> Option<&'s CommandRefusal> {
+    // Most commands have none, and each rule of a policy asks.
+    simple.concern()?;
     let spelled = prefixes.filter_map(|prefix| matched(prefix, simple)).max();
     simple.concern_from(spelled.unwrap_or(0))
 }

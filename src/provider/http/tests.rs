@@ -66,7 +66,7 @@ pub async fn ask_until(
     ask_while(provider, messages, cancel, within, &|_| {}).await
 }
 
-/// Like [`ask_until`]; `live` is told what arrives.
+/// Like [`ask_until`]; `live` receives what arrives.
 async fn ask_while(
     provider: &Http,
     messages: &[Message],
