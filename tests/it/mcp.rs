@@ -232,6 +232,23 @@ fn an_image_reaches_the_model_and_changes_reach_the_patch() {
     assert!(journal.contains("image/png"));
 }
 
+#[test]
+fn servers_that_start_at_the_same_moment_are_all_ready() {
+    let Some(server) = small("") else { return };
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let servers: serde_json::Map<String, Value> = (0..12).map(|n| (format!("s{n}"), server.clone())).collect();
+    let recipe = json!({
+        "version": 1, "name": "mcp", "tools": { "mcp_servers": servers }, "steps": [{ "id": "ask", "prompt": "go" }],
+    });
+    let recipe = world.beside("recipe.yaml", recipe.to_string());
+    let script = json!({ "replies": [{ "text": "done" }] });
+    world.run(&script.to_string(), RESOURCES, &[&recipe]).exits(0);
+    let result = world.result();
+    let states = result["mcp_servers"].as_array().unwrap();
+    assert_eq!(states.len(), 12);
+    assert!(states.iter().all(|server| server["status"] == "ready"), "{states:?}");
+}
+
 /// The small server of `fixtures/mcp`, where there is a Python.
 pub fn small(mode: &str) -> Option<Value> {
     let python = Command::new("python3").arg("--version").output().is_ok();

@@ -273,7 +273,19 @@ impl NewRoot {
 }
 
 /// The handle of a directory or empty file at `path` below `top`, which is made if it is missing or of another kind.
+/// Several commands that start at the same moment make the same places of the private directories that they share.
 fn made(top: &OwnedFd, path: &Path, is_dir: bool) -> io::Result<OwnedFd> {
+    for _ in 1..TRIES {
+        match made_once(top, path, is_dir) {
+            Err(Errno::EXIST | Errno::ISDIR | Errno::NOENT) => {}
+            made => return Ok(made?),
+        }
+    }
+    Ok(made_once(top, path, is_dir)?)
+}
+
+/// Like [`made`], but fails with `EXIST`, `ISDIR` or `NOENT` if another process makes or removes the place meanwhile.
+fn made_once(top: &OwnedFd, path: &Path, is_dir: bool) -> Result<OwnedFd, Errno> {
     let (parent, name) = at::parent_made(top, path)?;
     let fits = |data| FileType::from_raw_mode(data).is_dir() == is_dir && !FileType::from_raw_mode(data).is_symlink();
     match at::stat(&parent, name) {
@@ -283,14 +295,14 @@ fn made(top: &OwnedFd, path: &Path, is_dir: bool) -> io::Result<OwnedFd> {
             at::remove(&parent, name)?;
             make(&parent, Path::new(name), is_dir)?;
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     }
-    Ok(at::handle(&parent, Path::new(name))?)
+    at::handle(&parent, Path::new(name))
 }
 
-fn make(parent: &OwnedFd, name: &Path, is_dir: bool) -> io::Result<()> {
+fn make(parent: &OwnedFd, name: &Path, is_dir: bool) -> Result<(), Errno> {
     if is_dir {
-        return Ok(mkdirat(parent, name, Mode::from_raw_mode(0o755))?);
+        return mkdirat(parent, name, Mode::from_raw_mode(0o755));
     }
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(parent, name, flags, Mode::from_raw_mode(0o644))?;
@@ -324,4 +336,34 @@ fn empty_dir(size: &str) -> io::Result<OwnedFd> {
     fsconfig_set_string(&fs, "size", size)?;
     fsconfig_create(&fs)?;
     Ok(fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Barrier, Mutex};
+
+    #[test]
+    fn places_are_made_by_several_commands_at_the_same_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let (start, failed) = (Barrier::new(4), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let top = at::root(dir.path()).unwrap();
+                    for n in 0..200 {
+                        start.wait();
+                        let dir = made(&top, Path::new(&format!("{n}/above/place")), true);
+                        let file = made(&top, Path::new(&format!("{n}/above/file")), false);
+                        failed
+                            .lock()
+                            .unwrap()
+                            .extend([dir.err(), file.err()].into_iter().flatten());
+                    }
+                });
+            }
+        });
+        let failed = failed.into_inner().unwrap();
+        assert!(failed.is_empty(), "{failed:?}");
+    }
 }
