@@ -174,43 +174,35 @@ impl RunResult {
 
 /// Denied calls, in order.
 pub(crate) fn denied(sum: &RunSummary<'_>) -> Vec<RuledOut> {
-    let one = |(call, denial): (&CallSummary<'_>, DenialReason<'_>)| RuledOut {
-        call: call.call.id.to_string(),
-        tool: call.tool().to_owned(),
-        title: call.title().to_owned(),
-        args: call.args().clone(),
-        rule: denial.rule.map(str::to_owned),
-        code: denial.code.to_owned(),
-        reason: denial.reason.to_owned(),
-        fix: denial.fix.to_owned(),
-        step: step_of(sum, call),
-        status: "denied".to_owned(),
-        argv: denial.exec.map(|exec| exec.argv.clone()).unwrap_or_default(),
-        cwd: denial.exec.map(place),
-        ran: denial.exec.map(|_| ran(call)),
+    let one = |(call, denial): (&CallSummary<'_>, DenialReason<'_>)| {
+        let exec = denial.exec.map(RanProgram::from);
+        RuledOut {
+            call: call.call.id.to_string(),
+            tool: call.tool().to_owned(),
+            title: call.title().to_owned(),
+            args: call.args().clone(),
+            rule: denial.rule.map(str::to_owned),
+            code: denial.code.to_owned(),
+            reason: denial.reason.to_owned(),
+            fix: denial.fix.to_owned(),
+            step: step_of(sum, call),
+            status: "denied".to_owned(),
+            ran: exec.is_some().then(|| ran_before(call.execs)),
+            cwd: exec.as_ref().map(|exec| exec.cwd.clone()),
+            argv: exec.map(|exec| exec.argv).unwrap_or_default(),
+        }
     };
     sum.denied().map(one).collect()
-}
-
-/// The working directory of a program; `.` for the workspace itself.
-fn place(exec: &JudgedExec) -> String {
-    match exec.cwd.as_str() {
-        "" => ".".to_owned(),
-        dir => dir.to_owned(),
-    }
 }
 
 /// Limit of programs that are listed as run before a denial.
 const RAN: usize = 100;
 
-fn ran(call: &CallSummary<'_>) -> Vec<RanProgram> {
-    let all: Vec<&JudgedExec> = call.ran().collect();
+/// The programs of a call that were not denied, in order; the last ones if there are many.
+pub fn ran_before(execs: &[JudgedExec]) -> Vec<RanProgram> {
+    let all: Vec<&JudgedExec> = execs.iter().filter(|exec| exec.denied.is_none()).collect();
     let last = all.get(all.len().saturating_sub(RAN)..).unwrap_or_default();
-    let one = |exec: &&JudgedExec| RanProgram {
-        argv: exec.argv.clone(),
-        cwd: place(exec),
-    };
-    last.iter().map(one).collect()
+    last.iter().map(|exec| RanProgram::from(*exec)).collect()
 }
 
 /// Calls that wait for a person, in order.

@@ -77,7 +77,8 @@ fn every_tool_answers_as_the_table_says() {
 
 fn fields(answer: &Value, code: i64, label: &str) {
     for field in [
-        "status", "decision", "rule", "code", "content", "display", "summary", "error",
+        "status", "decision", "rule", "code", "reason", "fix", "argv", "cwd", "ran", "content", "display", "summary",
+        "error",
     ] {
         assert!(answer.get(field).is_some(), "{field}: {label}");
     }
@@ -96,10 +97,10 @@ fn fields(answer: &Value, code: i64, label: &str) {
     }
 }
 
-/// An answer without the rule and its reason, which people are told by the policy file's own path.
+/// An answer without the rule, its reason and what to write instead, which people are told by the policy file's own path.
 fn told(mut answer: Value) -> Value {
     let all = answer.as_object_mut().unwrap();
-    all.retain(|name, _| name != "rule" && name != "reason");
+    all.retain(|name, _| !["rule", "reason", "fix"].contains(&name.as_str()));
     answer
 }
 
@@ -356,10 +357,17 @@ fn a_program_that_is_denied_at_its_exec_is_no_allowed_call() {
     } else {
         assert_eq!(answer.exits(4).json()["code"], "exec_denied");
     }
-    let command = "n=-c; head $n 2 a.txt";
+    let command = "cat a.txt; n=-c; head $n 2 a.txt";
     let answer = call(&world, &policy, "run_shell_command", &json!({ "command": command }));
     let answer = answer.exits(4).json();
     fields(&answer, 4, command);
+    assert_eq!(answer["argv"], json!(["head", "-c", "2", "a.txt"]), "{answer}");
+    assert_eq!(answer["cwd"], ".", "{answer}");
+    assert_eq!(
+        answer["ran"],
+        json!([{ "argv": ["cat", "a.txt"], "cwd": "." }]),
+        "{answer}"
+    );
     assert_eq!(answer["code"], "exec_denied", "{answer}");
     assert!(answer["rule"].as_str().unwrap().ends_with("/policy.yaml:4"), "{answer}");
     let message = answer["error"]["message"].as_str().unwrap();

@@ -22,6 +22,7 @@ use crate::process::Confinement;
 use crate::process::private::Private;
 use crate::recipe::Plan;
 use crate::recipe::lower::COMMAND_MS;
+use crate::report::result::{RanProgram, ran_before};
 use crate::tools::registry::FoundTool;
 use crate::tools::web::Search;
 use crate::tools::{LiveSender, PreparedCall, Registry, ToolContext, ToolError, background, results};
@@ -166,12 +167,19 @@ async fn call(args: &CallArgs) -> Result<u8, Refusal> {
                 out::stderr(&text);
             }
             let ruling = answer.ruling.as_ref();
+            let execs = &answer.output.judged.execs;
+            let denied = execs.iter().rev().find(|exec| exec.denied.is_some());
+            let exec = denied.map(RanProgram::from);
             let object = json!({
                 "status": answer.status,
                 "decision": ruling.map(|ruling| ruling.decision.as_str()),
                 "rule": ruling.and_then(|ruling| ruling.rule.clone()),
                 "code": ruling.map(|ruling| ruling.code.clone()),
                 "reason": ruling.map(|ruling| ruling.reason.clone()),
+                "fix": ruling.map(|ruling| ruling.fix.clone()),
+                "argv": exec.as_ref().map(|exec| &exec.argv),
+                "cwd": exec.as_ref().map(|exec| &exec.cwd),
+                "ran": exec.as_ref().map(|_| ran_before(execs)),
                 "content": answer.output.content,
                 "display": answer.output.display,
                 "summary": answer.output.summary,

@@ -1,6 +1,7 @@
 //! The data model of `result.json`, field by field.
 
 use crate::base::event::{FileChange, ServerStatus, Unruled};
+use crate::base::grant::JudgedExec;
 use crate::base::message::Usage;
 use crate::base::outcome::Verdict;
 use crate::base::source::RecipeSource;
@@ -154,6 +155,19 @@ pub struct RanProgram {
     pub argv: Vec<String>,
     /// Its working directory, relative to the workspace if inside it.
     pub cwd: String,
+}
+
+impl From<&JudgedExec> for RanProgram {
+    fn from(exec: &JudgedExec) -> Self {
+        let cwd = match exec.cwd.as_str() {
+            "" => ".",
+            dir => dir,
+        };
+        Self {
+            argv: exec.argv.clone(),
+            cwd: cwd.to_owned(),
+        }
+    }
 }
 
 fn is_zero(number: &u64) -> bool {
