@@ -407,6 +407,9 @@ pub const SERVER_MISSING: &str = "mcp_server_missing";
 /// Code of the warning for a server that is used no more. Its message begins with `MCP server NAME `.
 pub const SERVER_LOST: &str = "mcp_server_lost";
 
+/// Code of the warning that the last changes of a run could not be measured, and reason of its end then.
+pub const UNMEASURED: &str = "patch";
+
 /// One MCP server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -11,7 +11,7 @@ use crate::base::event::Event;
 use crate::base::ids::sha256_hex;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::quote::shell_word;
-use crate::journal::{self, JournalError, artefacts, chain_key, state_dir};
+use crate::journal::{self, Journal, JournalError, artefacts, chain_key, state_dir};
 use crate::report::export::{self, Beside, ReportFile};
 use crate::report::result::{JournalHead, OutputFacts, RunResult, Waiting};
 use crate::report::summary::RunSummary;
@@ -76,8 +76,11 @@ pub fn write(
     write_read(home, tree, copies, unwritten, None)
 }
 
-/// Like [`write`], of a run whose journal could not be continued. `outcome`: how it ended; `event`: what the journal could
-/// not take.
+/// How a run ended whose journal could not be continued, what the journal could not take, and what it had, for the case
+/// that it is no longer found.
+pub type BrokenOff = (RunOutcome, Option<Event>, Option<Journal>);
+
+/// Like [`write`], of a run whose journal could not be continued.
 ///
 /// # Errors
 /// As for [`write`].
@@ -85,10 +88,9 @@ pub fn write_broken_off(
     home: &Path,
     tree: &Path,
     copies: &Copies,
-    outcome: RunOutcome,
-    event: Option<Event>,
+    broken: BrokenOff,
 ) -> Result<WrittenOutputs, JournalError> {
-    write_read(home, tree, copies, None, Some((outcome, event)))
+    write_read(home, tree, copies, None, Some(broken))
 }
 
 fn write_read(
@@ -96,12 +98,15 @@ fn write_read(
     tree: &Path,
     copies: &Copies,
     unwritten: Option<String>,
-    broken: Option<(RunOutcome, Option<Event>)>,
+    broken: Option<BrokenOff>,
 ) -> Result<WrittenOutputs, JournalError> {
-    let mut journal = journal::read(home)?;
+    let (outcome, event, had) = broken.map_or((None, None, None), |(outcome, event, had)| (Some(outcome), event, had));
+    let mut journal = match (journal::read(home), had) {
+        (Err(JournalError::Missing(_)), Some(had)) => had,
+        (read, _) => read?,
+    };
     let journal_head = head(&journal);
-    let (outcome, event) = broken.unzip();
-    journal.events.extend(event.flatten());
+    journal.events.extend(event);
     let mut sum = RunSummary::fold(&journal.events);
     if let Some(outcome) = outcome {
         sum.outcome = outcome;

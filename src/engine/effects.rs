@@ -13,7 +13,7 @@ use super::response;
 use super::run_error::RunError;
 use super::verdict;
 use crate::base::access::ResolvedPath;
-use crate::base::event::{EventKind, PromptReason};
+use crate::base::event::{EventKind, PromptReason, UNMEASURED};
 use crate::base::grant::{codes, described};
 use crate::base::ids::CallId;
 use crate::base::message::{self, Message, Part, Role};
@@ -455,13 +455,13 @@ pub async fn finish(
                 Some(_) => format!("{UNRECORDED}: {why}"),
                 None => why,
             };
-            ledger.warn("patch", message.clone())?;
+            ledger.warn(UNMEASURED, message.clone())?;
             match cut_off {
                 Some(ended) => {
                     outcome = outcome.and(ended);
                     outcome.message = format!("{}; {message}", outcome.message);
                 }
-                None => outcome = outcome.and(RunOutcome::new(Verdict::Environment, "patch", message)),
+                None => outcome = outcome.and(RunOutcome::new(Verdict::Environment, UNMEASURED, message)),
             }
         }
     }

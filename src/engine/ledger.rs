@@ -5,7 +5,7 @@
 use super::state::RunState;
 use crate::base::event::{Event, EventKind, ProgressEvent, Sink};
 use crate::base::secret::Redactor;
-use crate::journal::{JournalError, JournalWriter};
+use crate::journal::{Journal, JournalError, JournalWriter};
 use crate::tools::LiveSender;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -135,6 +135,11 @@ impl Ledger {
     /// The event that the journal could not take: what it tells did happen, such as a reply that was paid for.
     pub fn unwritten(&mut self) -> Option<Event> {
         self.unwritten.take()
+    }
+
+    /// What was recorded, even if the journal was removed meanwhile. `None` if it cannot be read.
+    pub fn recorded(&self) -> Option<Journal> {
+        self.writer.written()
     }
 
     /// Returns once everything recorded is on disk.

@@ -176,6 +176,14 @@ pub fn read_alone(dir: &Path, key: Option<&JournalKey>) -> Result<Journal, Journ
         }
         _ => JournalError::read(&path)(source),
     })?;
+    parse(&path, &bytes, key)
+}
+
+/// The journal with this content. `path`: the file that errors name.
+///
+/// # Errors
+/// As for [`read_alone`].
+pub(super) fn parse(path: &Path, bytes: &[u8], key: Option<&JournalKey>) -> Result<Journal, JournalError> {
     let mut journal = Journal {
         events: Vec::new(),
         chain: String::new(),
@@ -219,6 +227,7 @@ pub fn read_alone(dir: &Path, key: Option<&JournalKey>) -> Result<Journal, Journ
         journal.ends.push(journal.whole_bytes);
     }
     if journal.events.is_empty() {
+        let dir = path.parent().unwrap_or(path);
         return Err(JournalError::Missing(dir.display().to_string()));
     }
     Ok(journal)

@@ -1,7 +1,7 @@
 //! Names, creates, finds, lists and prunes run directories, and locks workspaces.
 
 use super::{JournalError, format, no_follow, reader, state_dir, writer};
-use crate::base::event::{Event, EventKind};
+use crate::base::event::{Event, EventKind, UNMEASURED};
 use crate::base::ids::RunId;
 use crate::base::outcome::{RunOutcome, Verdict};
 use jiff::Timestamp;
@@ -19,6 +19,9 @@ pub const RUNS: &str = ".overnight/runs";
 
 /// How long a run that this state directory does not know keeps its worktree: 30 days.
 const UNKNOWN_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// How long a run whose journal was removed or damaged keeps its worktree: one day.
+const DAMAGED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The time at the beginning of a run id.
 const STAMP: &str = "%Y%m%d-%H%M%S";
@@ -234,6 +237,8 @@ pub struct RunListing {
     pub began: bool,
     /// The run directory, if that is not in the usual place: `--out` named it.
     pub out: Option<PathBuf>,
+    /// Whether its last changes could not be measured when it ended: then only its tree has them.
+    pub is_unmeasured: bool,
 }
 
 impl RunListing {
@@ -244,18 +249,25 @@ impl RunListing {
     }
 }
 
-/// Whether a run of this machine was killed, broke off or is active: its journal is there and has no end.
-pub fn is_unfinished(run: &RunId) -> bool {
-    let dir = state_dir::head(run).map(|head| PathBuf::from(head.dir));
-    dir.is_some_and(|dir| matches!(describe(&dir).progress, RunProgress::Unfinished | RunProgress::Keyed))
+/// Whether the tree of a run of this machine may have the only copy of changes: the run has no end, because it was
+/// killed, broke off or is active; its journal was removed or damaged; or its last changes could not be measured.
+pub fn may_lack_changes(run: &RunId) -> bool {
+    of_this_machine(run).is_some_and(|found| found.is_unmeasured || !matches!(found.progress, RunProgress::Ended(_)))
+}
+
+fn of_this_machine(run: &RunId) -> Option<RunListing> {
+    state_dir::head(run).map(|head| describe(Path::new(&head.dir)))
 }
 
 /// Whether a run may be continued that works, or worked, in a worktree. `journals`: the directories in which its journal
 /// may be, empty if they are not known; `age`: since it began to work there. A run that this state directory does not
 /// know may be one of another home: it counts while its journal is there and has no end, and not for ever.
 pub fn may_go_on(run: &RunId, journals: &[PathBuf], age: Duration) -> bool {
-    if state_dir::head(run).is_some() {
-        return is_unfinished(run);
+    match of_this_machine(run) {
+        // What it worked on is no longer known.
+        Some(found) if matches!(found.progress, RunProgress::Damaged) => return age < DAMAGED_KEPT,
+        Some(found) => return found.is_unmeasured || !matches!(found.progress, RunProgress::Ended(_)),
+        None => {}
     }
     let has_no_end = |dir: &PathBuf| match std::fs::symlink_metadata(dir.join(format::FILE)) {
         Ok(_) => !matches!(describe(dir).progress, RunProgress::Ended(_)),
@@ -399,6 +411,7 @@ fn describe(dir: &Path) -> RunListing {
         is_sample: false,
         began: true,
         out: None,
+        is_unmeasured: false,
     };
     let read = reader::read(dir);
     if let Err(JournalError::Key(_)) = read {
@@ -466,6 +479,7 @@ fn describe_refused(dir: &Path, refused: RefusedRun) -> RunListing {
         is_sample: false,
         began: false,
         out: None,
+        is_unmeasured: false,
     }
 }
 
@@ -476,7 +490,11 @@ fn note(listed: &mut RunListing, event: &Event) {
             listed.is_sample = started.sample;
         }
         EventKind::RunFinished { outcome, .. } => listed.progress = RunProgress::Ended(outcome.verdict),
-        EventKind::Resumed { .. } => listed.progress = RunProgress::Unfinished,
+        EventKind::Resumed { .. } => {
+            listed.progress = RunProgress::Unfinished;
+            listed.is_unmeasured = false;
+        }
+        EventKind::Warned { code, .. } if code == UNMEASURED => listed.is_unmeasured = true,
         _ => {}
     }
 }

@@ -3,13 +3,15 @@
 use super::background_sync::BackgroundSync;
 use super::chain_key::{self, JournalKey};
 use super::error::JournalError;
+use super::reader::{self, Journal};
 use super::state_dir::{self, HeadFile};
-use super::{artefacts, format, reader};
+use super::{artefacts, format};
 use crate::base::event::{Event, EventKind};
 use crate::base::ids::RunId;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -202,6 +204,13 @@ impl JournalWriter {
         Ok(())
     }
 
+    /// What this process has written, even if the file was removed meanwhile. `None` if it cannot be read.
+    pub fn written(&self) -> Option<Journal> {
+        let open = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let bytes = std::fs::read(open).ok()?;
+        reader::parse(&self.path, &bytes, self.key).ok()
+    }
+
     /// Returns when everything appended is on the disk and the head is in the state directory.
     ///
     /// # Errors
@@ -210,6 +219,10 @@ impl JournalWriter {
         let settled = self.background.as_mut().map_or(Ok(()), BackgroundSync::settle);
         settled.map_err(JournalError::write(&self.path))?;
         if self.dirty {
+            if rustix::fs::fstat(&self.file).is_ok_and(|data| data.st_nlink == 0) {
+                let removed = io::Error::new(io::ErrorKind::NotFound, "it was removed while the run worked");
+                return Err(JournalError::write(&self.path)(removed));
+            }
             self.file.sync_data().map_err(JournalError::write(&self.path))?;
             self.write_head().map_err(JournalError::write(&self.path))?;
             self.dirty = false;

@@ -8,13 +8,13 @@ pub use keep::{KeepMessage, Standing, bring};
 pub use left::IsNeeded;
 
 use super::patch::{self, STOP_TIME, STOPPED};
+use super::registration;
 use crate::base::ids::RunId;
 use crate::base::quote::{counted, first_names};
 use crate::process::own_git::{self, GitAccess};
 use crate::process::private;
 use crate::process::temporary::{self, InUse, Temporary};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// A temporary worktree.
@@ -24,8 +24,8 @@ pub struct Isolated {
     dir: Temporary,
     workspace: PathBuf,
     repository: patch::Repository,
-    /// Directories in which git may write for the worktree.
-    places: [PathBuf; 2],
+    /// Canonical path of the git directory that all worktrees of the repository share.
+    common: PathBuf,
     pointers: usize,
     /// What the worktree lacks of the user's tree, as sentences.
     warnings: Vec<String>,
@@ -33,8 +33,6 @@ pub struct Isolated {
 
 /// Limit of names in a warning.
 const NAMED: usize = 8;
-/// The longest time for a git that registers a worktree after the run has ended, and for one that removes it.
-const MOST_GIT_TIME: Duration = Duration::from_secs(10);
 
 /// Creates a worktree of `HEAD` for the repository of `workspace`. When `stop` is cancelled, removes what it has made.
 ///
@@ -48,39 +46,9 @@ pub async fn make(workspace: &Path, is_needed: IsNeeded, stop: &CancellationToke
     left::remove(&common, is_needed, stop).await;
     let dir = Temporary::make(temporary::WORKTREE).map_err(|error| temporary::why_not(&error))?;
     let mut isolated = Isolated::of(dir, &root, repository, common);
-    let tree = isolated.tree();
-    let name = tree.to_string_lossy();
-    let own = isolated.repository.git_dir.to_string_lossy().into_owned();
     let commit = stop.run_until_cancelled(patch::head(&isolated.repository)).await;
     let commit = commit.ok_or_else(|| STOPPED.to_owned())??;
     let commit = commit.ok_or("--isolate needs a commit, and the repository has none")?;
-    // Git registers the worktree but checks out no files, because that would run filters and hooks of the repository.
-    let args = [
-        "--git-dir",
-        own.as_str(),
-        "worktree",
-        "add",
-        "--quiet",
-        "--no-checkout",
-        "--detach",
-        name.as_ref(),
-        commit.as_str(),
-    ];
-    let late = async {
-        stop.cancelled().await;
-        tokio::time::sleep(MOST_GIT_TIME).await;
-    };
-    let made = tokio::select! {
-        made = own_git::git(&args, Path::new("/"), &[], None, GitAccess::WriteAndStart(&isolated.places)) => made?,
-        () = late => {
-            // A killed git leaves a registration that it takes for one in use.
-            left::forget(&isolated.places[0], isolated.dir.path());
-            return Err(STOPPED.to_owned());
-        }
-    };
-    if !made.ok {
-        return Err(format!("cannot create a worktree: {}", made.stderr));
-    }
     let filled = isolated.fill(commit, stop).await;
     match filled.and_then(|lacks| isolated.is_inside().map(|()| lacks)) {
         Ok((pointers, submodules)) => {
@@ -143,7 +111,7 @@ impl Isolated {
         let below = root.strip_prefix(&repository.top).unwrap_or_else(|_| Path::new(""));
         Self {
             workspace: tree_in(&dir).join(below),
-            places: [common, dir.path().to_owned()],
+            common,
             dir,
             repository,
             pointers: 0,
@@ -207,12 +175,14 @@ impl Isolated {
         }
     }
 
-    /// Writes the files of the commit. Returns the number of Git LFS pointers, and the submodules.
+    /// Registers the worktree and writes the files of the commit. Returns the number of Git LFS pointers, and the submodules.
     async fn fill(&self, commit: String, stop: &CancellationToken) -> Result<(usize, Vec<String>), String> {
-        let tree = self.tree();
+        let (tree, common) = (self.tree(), self.common.clone());
         let repository = self.repository.clone();
         let stopped = stop.clone();
         let filled = tokio::task::spawn_blocking(move || {
+            std::fs::create_dir(&tree).map_err(|error| format!("{}: {error}", tree.display()))?;
+            registration::register(&common, &tree, &commit, None)?;
             let checkout = patch::checkout(&repository, &commit, &tree, &stopped)?;
             let own = patch::repository(&tree).ok_or("git created no worktree")?;
             let index = own.git_dir.join("index");
@@ -278,25 +248,12 @@ impl Isolated {
 
     /// Removes the worktree and its registration in the repository.
     pub async fn remove(self) {
-        let tree = self.tree();
-        let name = tree.to_string_lossy().into_owned();
-        let own = self.repository.git_dir.to_string_lossy().into_owned();
-        let may = GitAccess::WriteAndStart(&self.places);
-        let args = [
-            "--git-dir",
-            own.as_str(),
-            "worktree",
-            "remove",
-            "--force",
-            name.as_str(),
-        ];
-        // If git fails, removing the directory and pruning do the rest.
-        let git = own_git::git(&args, Path::new("/"), &[], None, may);
-        let _ = tokio::time::timeout(MOST_GIT_TIME, git).await;
-        drop(self.dir);
-        let prune = ["--git-dir", own.as_str(), "worktree", "prune"];
-        let git = own_git::git(&prune, Path::new("/"), &[], None, may);
-        let _ = tokio::time::timeout(MOST_GIT_TIME, git).await;
+        let removed = tokio::task::spawn_blocking(move || {
+            left::forget(&self.common, self.dir.path());
+            drop(self.dir);
+        });
+        // A panic of the thread is no reason against the run; the next one removes what is left.
+        let _ = removed.await;
     }
 }
 

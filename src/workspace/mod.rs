@@ -12,6 +12,7 @@ mod ignore_files;
 pub mod isolate;
 pub mod patch;
 pub mod pattern;
+mod registration;
 pub mod root;
 pub mod shell_glob;
 pub mod skills;

@@ -1,7 +1,8 @@
 //! Creates worktrees that outlive a process, for batch jobs that can be killed and resumed. Does not use git, so that
-//! no hook, filter or setting of the repository runs; the layout is that of gitrepository-layout(5).
+//! no hook, filter or setting of the repository runs.
 
 use super::patch::{self, Repository};
+use super::registration;
 use crate::base::quote::counted;
 use crate::process::private;
 use std::io;
@@ -24,21 +25,9 @@ pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Opti
         .common_dir
         .canonicalize()
         .map_err(|error| said(&repository.common_dir, error))?;
-    let admin = admin_dir(&common, &tree);
-    std::fs::create_dir_all(&admin).map_err(|error| said(&admin, error))?;
-    let write = |name: &str, text: String| {
-        let path = admin.join(name);
-        std::fs::write(&path, text).map_err(|error| said(&path, error))
-    };
-    write("locked", LOCKED.to_owned())?;
-    write("commondir", "../..\n".to_owned())?;
-    write("gitdir", format!("{}\n", tree.join(".git").display()))?;
-    write("HEAD", format!("{commit}\n"))?;
-    // Written before the files, so that an incomplete worktree can be found and removed.
-    let pointer = tree.join(".git");
-    std::fs::write(&pointer, format!("gitdir: {}\n", admin.display())).map_err(|error| said(&pointer, error))?;
+    registration::register(&common, &tree, commit, Some(LOCKED))?;
     let checkout = patch::checkout(repository, commit, &tree, &CancellationToken::new())?;
-    let index = admin.join("index");
+    let index = registration::admin_dir(&common, &tree).join("index");
     std::fs::write(&index, checkout.index).map_err(|error| said(&index, error))?;
     Ok((checkout.pointers > 0).then(|| {
         format!(
@@ -57,16 +46,13 @@ pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Opti
 /// I/O errors; a worktree that does not exist is no error.
 pub fn remove(repository: Option<&Repository>, tree: &Path) -> io::Result<()> {
     match (repository.map(|found| found.common_dir.canonicalize()), place_of(tree)) {
-        (Some(Ok(common)), Ok(tree)) => private::remove(&admin_dir(&common, &tree))?,
+        (Some(Ok(common)), Ok(tree)) => registration::remove(&registration::admin_dir(&common, &tree))?,
         (None, _) => {
             let text = patch::regular_text(&tree.join(".git")).unwrap_or_default();
             let admin = PathBuf::from(text.strip_prefix("gitdir:").unwrap_or_default().trim());
-            let is_ours = admin
-                .file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with("overnight-"));
             let among_worktrees = admin.parent().is_some_and(|parent| parent.ends_with("worktrees"));
-            if is_ours && among_worktrees {
-                private::remove(&admin)?;
+            if registration::is_named_by_us(&admin) && among_worktrees {
+                registration::remove(&admin)?;
             }
         }
         _ => {}
@@ -80,12 +66,6 @@ fn place_of(tree: &Path) -> io::Result<PathBuf> {
         (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
         _ => tree.canonicalize(),
     }
-}
-
-/// The directory of a worktree in `worktrees/`, named after its path so that it can be found again.
-fn admin_dir(common: &Path, tree: &Path) -> PathBuf {
-    let digest = crate::base::ids::sha256_hex(&[tree.as_os_str().as_encoded_bytes()]);
-    common.join("worktrees").join(format!("overnight-{}", &digest[..16]))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What `--isolate` reports and leaves when it is interrupted or killed while it makes its worktree.
 
-use super::harness::{Done, World, open_policy, says, script, until, writes};
+use super::harness::{Done, World, open_policy, says, script, shell, until, writes};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -236,4 +236,116 @@ fn borrowed_objects_are_named_by_the_run_and_by_doctor() {
     let result = world.result();
     let warned = result["warnings"].as_array().unwrap();
     assert!(warned.iter().any(|warning| warning["code"] == "alternates"), "{result}");
+}
+
+/// While another git makes or removes a worktree, its registration is incomplete, and every git that lists worktrees fails.
+#[test]
+fn half_made_registrations_of_others_stop_no_run() {
+    for format in ["files", "reftable"] {
+        let world = World::new();
+        world.git(&["init", "-q", &format!("--ref-format={format}"), "."]);
+        world.git(&["commit", "-q", "--allow-empty", "-m", "x"]);
+        let other = world.ws().join(".git/worktrees/tree");
+        std::fs::create_dir_all(&other).unwrap();
+        for (name, text) in [
+            ("commondir", ""),
+            ("locked", ""),
+            ("HEAD", "x\n"),
+            ("gitdir", "/n/tree/.git\n"),
+        ] {
+            std::fs::write(other.join(name), text).unwrap();
+        }
+        let policy =
+            "version: 1\nextends: [builtin:edit]\nrules:\n  - { allow: run_shell_command, commands: [git log] }\n";
+        let replies = script(&[shell("git log -1 --format=%s"), writes("b.txt", "x\n"), says("done")]);
+        let done = world.run(&replies, policy, &["-p", "x", "--isolate"]).exits(0);
+        assert_eq!(world.result()["patch"].is_null(), false, "{}", done.stderr);
+        let left: Vec<_> = std::fs::read_dir(other.parent().unwrap()).unwrap().collect();
+        assert_eq!(left.len(), 1, "{format}: {left:?}");
+        let unseen = std::fs::read_dir(world.ws().join(".git")).unwrap();
+        let mut names = unseen.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+        assert!(!names.any(|name| name.starts_with("overnight")), "{format}");
+    }
+}
+
+#[test]
+fn runs_that_begin_together_do_not_fail_each_other() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let model = format!("script:{}", world.beside("script.yaml", script(&[says("done")])));
+    let children: Vec<Child> = (0..6)
+        .map(|n| {
+            let out = world.path().join(format!("out{n}")).to_string_lossy().into_owned();
+            let args = ["run", "-p", "x", "--model", &model, "--isolate", "--out", &out];
+            let mut command = world.command(&args);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for child in children {
+        Done::of(child.wait_with_output().unwrap()).exits(0);
+    }
+    assert!(!world.ws().join(".git/worktrees").exists());
+}
+
+#[test]
+fn a_run_whose_directory_is_removed_says_what_it_was_and_keeps_its_changes() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let temporary = world.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let world = world.env("TMPDIR", temporary.to_string_lossy().into_owned());
+    let out = world.path().join("removed").to_string_lossy().into_owned();
+    let replies = script(&[writes("b.txt", "x\n"), shell("sleep 2"), says("done")]);
+    let model = format!("script:{}", world.beside("script.yaml", replies));
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { allow: run_shell_command, commands: [sleep] }\n";
+    let policy = world.beside("policy.yaml", policy);
+    let args = [
+        "run",
+        "-p",
+        "x",
+        "--model",
+        &model,
+        "--policy",
+        &policy,
+        "--isolate",
+        "--out",
+        &out,
+        "--format",
+        "json",
+    ];
+    let mut command = world.command(&args);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let journal = PathBuf::from(&out).join("journal.jsonl");
+    until("the command runs", || {
+        std::fs::read_to_string(&journal)
+            .is_ok_and(|text| text.contains("\"sleep 2\"") && text.contains("call_started"))
+    });
+    std::fs::remove_dir_all(&out).unwrap();
+    let done = Done::of(child.wait_with_output().unwrap()).exits(9);
+    let result = done.json();
+    assert!(result["run"].as_str().is_some_and(|run| !run.is_empty()), "{result}");
+    assert_eq!(
+        (&result["verdict"], &result["partial"]),
+        (&json!("output"), &json!(true))
+    );
+    assert_eq!(result["usage"]["turns"], 2, "{result}");
+    assert!(
+        result["message"]
+            .as_str()
+            .unwrap()
+            .contains("it was removed while the run worked"),
+        "{result}"
+    );
+    let path = done
+        .stderr
+        .lines()
+        .find_map(|line| line.split_once("recorded nowhere else: "));
+    let (_, kept) = path.expect("the worktree is named");
+    assert_eq!(
+        std::fs::read_to_string(PathBuf::from(kept).join("b.txt")).unwrap(),
+        "x\n"
+    );
+    // The next run does not remove it.
+    world
+        .run(&script(&[says("done")]), &open_policy(&[]), &["-p", "x", "--isolate"])
+        .exits(0);
+    assert!(PathBuf::from(kept).join("b.txt").exists());
 }

@@ -26,7 +26,7 @@ use crate::engine::preconditions::Preconditions;
 use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::journal::no_follow::settled;
-use crate::journal::{JournalError, artefacts, output_lock, run_dirs, state_dir};
+use crate::journal::{Journal, JournalError, artefacts, output_lock, run_dirs, state_dir};
 use crate::policy::model::SHELL;
 use crate::policy::{PolicySet, WishedLevel};
 use crate::process::{Confinement, unsandboxed};
@@ -100,12 +100,17 @@ pub fn current() -> Option<String> {
     Some(format!("the journal is complete up to here: {}", journal.display()))
 }
 
-/// Removes the worktree of an isolated run. If the run has no end yet, because it broke off or was not continued, the
-/// worktree may have the only copy of its last changes: it is left to a resume.
+/// Removes the worktree of an isolated run, unless it may have the only copy of the run's last changes: then it is left
+/// to a resume.
 pub async fn close_worktree(made: Isolated, run: &RunId) {
-    match made.is_of(run) && run_dirs::is_unfinished(run) {
-        true => made.leave(),
-        false => made.remove().await,
+    if made.is_of(run) && run_dirs::may_lack_changes(run) {
+        out::stderr(&format!(
+            "overnight: the worktree stays, because it may have changes of the run that are recorded nowhere else: {}",
+            made.workspace().display()
+        ));
+        made.leave();
+    } else {
+        made.remove().await;
     }
 }
 
@@ -201,7 +206,7 @@ pub async fn run(
                 ..refusal.outcome(&message)
             };
             has_ended = false;
-            match outputs::write_broken_off(&home, &origin, &copies, outcome, broken.unwritten) {
+            match outputs::write_broken_off(&home, &origin, &copies, (outcome, broken.unwritten, broken.journal)) {
                 Ok(written) => {
                     out::refusal(&refusal);
                     (written, home)
@@ -270,6 +275,8 @@ struct BrokenOff {
     home: Option<PathBuf>,
     /// The event that the journal could not take.
     unwritten: Option<Event>,
+    /// What the journal has, for the case that it is no longer found.
+    journal: Option<Journal>,
 }
 
 /// Runs the loop. Returns the error of an output stream, if any, and the directory of the journal. Leaves in `broken` the
@@ -438,6 +445,7 @@ async fn drive(
         // Commands may have been able to reach the first directory.
         broken.home = Some(deps.run_dir.to_path_buf());
         broken.unwritten = ledger.unwritten();
+        broken.journal = ledger.recorded();
         // What was appended counts only once this machine has recorded it. The first error is the one to tell.
         let _ = ledger.sync();
     }

@@ -226,12 +226,24 @@ fn shown(old: &str, new: &str, signs: &'static str) -> Option<&'static str> {
     }
     match signs {
         ALL if outside || breaks && (quotes || wrong) || escapes(old, "\t\\") => Some(ALL),
-        ALL if quotes => Some("\"\\"),
+        ALL if quotes && !has_other_escape(new) => Some("\"\\"),
         // It is unknown whether backslashes are escaped as well.
         ALL if escapes(new, "\\") => None,
         ALL => Some(BREAKS),
         _ => Some(signs),
     }
+}
+
+/// Whether an escaped backslash begins no escape that strings of most languages have: `\\.` may stand for `\.` or for itself.
+fn has_other_escape(text: &str) -> bool {
+    let mut pieces = pieces(text).peekable();
+    while let Some((_, sign)) = pieces.next() {
+        let next = pieces.peek().and_then(|(piece, _)| piece.chars().next());
+        if sign == Some('\\') && !next.is_some_and(|next| "nrt\\\"".contains(next)) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Whether an escaped line break occurs outside all strings in double quotes.

@@ -162,6 +162,8 @@ fn how(parts: &Parts<'_>, partners: &[Option<usize>]) -> How {
     let of_file = |indent: &String| file.contains(indent) && !old.contains(indent);
     let mut deep = new.iter().filter(|indent| !indent.is_empty()).peekable();
     let only_of_file = deep.peek().is_some() && deep.all(of_file);
+    // Below a new line that opens a block, lines are deeper for that reason.
+    let wraps = partners.first() == Some(&None) && parts.new.first().is_some_and(|line| opens(line));
     match (as_copied, as_filed) {
         (true, true) => How::Unclear,
         (true, false) => of_pairs(parts),
@@ -169,7 +171,7 @@ fn how(parts: &Parts<'_>, partners: &[Option<usize>]) -> How {
         (false, true) => How::AsWritten,
         (false, false) if stays || begins => How::AsWritten,
         (false, false) if !like_copy && flat && new.iter().any(of_file) => How::AsWritten,
-        (false, false) if new.first() == old.first() && !like_copy && only_of_file => How::AsWritten,
+        (false, false) if new.first() == old.first() && !like_copy && only_of_file && !wraps => How::AsWritten,
         (false, false) if new.first() == old.first() => of_pairs(parts),
         (false, false) => How::Unclear,
     }

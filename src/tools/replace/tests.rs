@@ -65,6 +65,27 @@ fn bytes(file: &str, old: &str, new: &str) -> Result<String, &'static str> {
 }
 
 #[test]
+fn a_dedented_block_that_is_wrapped_stays_in_its_place() {
+    let file = "fn a() {\n    b();\n    c();\n    d();\n}\n";
+    let wrapped = bytes(file, "b();\nc();\n", "if ready {\n    b();\n    c();\n}\n").unwrap();
+    let wanted = "fn a() {\n    if ready {\n        b();\n        c();\n    }\n    d();\n}\n";
+    assert_eq!(wrapped, wanted);
+}
+
+#[test]
+fn backslashes_beside_escaped_quotes_are_not_guessed() {
+    let file = "a = \"1\"\nz = \"2\"\n";
+    let added = r#"a = \"1\"
+b = \"[.]\"
+"#;
+    assert_eq!(
+        bytes(file, "a = \\\"1\\\"\n", added).unwrap(),
+        "a = \"1\"\nb = \"[.]\"\nz = \"2\"\n"
+    );
+    assert!(bytes(file, "a = \\\"1\\\"\n", &added.replace("[.]", r"\\.")).is_err());
+}
+
+#[test]
 fn the_depth_of_what_stays_is_kept() {
     let file = "fn a() {\n    if x {\n        b();\n    }\n}\n";
     let flat = "fn a() {\nif x {\nb();\n}\n";

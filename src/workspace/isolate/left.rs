@@ -2,9 +2,9 @@
 //! worktree of a killed run that is continued.
 
 use crate::base::ids::RunId;
-use crate::process::private;
 use crate::process::temporary::{self, InUse, Temporary, WORKTREE};
-use crate::workspace::patch;
+use crate::workspace::{patch, registration};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -38,18 +38,19 @@ struct Record {
 /// failure leaves it to the next run. What a living process uses stays, and so does the worktree of a run that is not
 /// finished: it may have the only copy of the run's last changes.
 pub(super) async fn remove(common: &Path, is_needed: IsNeeded, stop: &CancellationToken) {
-    let (worktrees, stop) = (common.join("worktrees"), stop.clone());
+    let (common, stop) = (common.to_path_buf(), stop.clone());
     let removed = tokio::task::spawn_blocking(move || {
         let is_needed = |dir: &Path| record_of(dir).is_some_and(|of| is_needed(&of.run, &of.journals, of.age));
-        for Registration { admin, dir } in registrations(&worktrees) {
+        for Registration { admin, dir } in registrations(&common.join("worktrees")) {
             if stop.is_cancelled() {
                 return;
             }
-            if !is_needed(&dir) && temporary::remove_if_left(&dir) {
-                // Not with `git worktree prune`: git keeps one that was killed while it was being made.
-                let _ = private::remove(&admin);
+            let is_gone = || std::fs::symlink_metadata(&dir).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+            if !is_needed(&dir) && (temporary::remove_if_left(&dir) || is_gone()) {
+                let _ = registration::remove(&admin);
             }
         }
+        registration::remove_left(&common);
         // Those of other repositories, those that were never registered, and other kinds.
         for dir in temporary::all() {
             if stop.is_cancelled() {
@@ -69,7 +70,7 @@ pub(super) async fn remove(common: &Path, is_needed: IsNeeded, stop: &Cancellati
 pub(super) fn forget(common: &Path, dir: &Path) {
     let all = registrations(&common.join("worktrees"));
     for found in all.into_iter().filter(|found| found.dir.file_name() == dir.file_name()) {
-        let _ = private::remove(&found.admin);
+        let _ = registration::remove(&found.admin);
     }
 }
 
