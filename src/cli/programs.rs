@@ -3,11 +3,14 @@
 //! Reports only what is certain: programs with bare names that a command runs in any case, looked up in the `PATH` of
 //! commands. Anything else (a path, a function, a condition, the right side of `||`) shows when the command runs.
 
+use crate::base::call::{ToolKind, ToolOrigin};
+use crate::base::quote::yaml_word;
 use crate::base::toolchain;
 use crate::policy::PolicySet;
 use crate::policy::WishedLevel;
+use crate::policy::model::SHELL;
 use crate::process::own_path;
-use crate::process::private::program_dirs;
+use crate::process::program_search::ProgramSearch;
 use crate::process::toolchains;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, StepWork};
@@ -15,20 +18,12 @@ use crate::recipe::template::{self, StepOutputs};
 use std::path::{Path, PathBuf};
 
 /// One line for each missing program, and what to do; `None` if all exist.
-pub fn missing(
-    plan: &Plan,
-    policies: &PolicySet,
-    workspace: &Path,
-    origin: Option<&Path>,
-    parent: &[(String, String)],
-) -> Option<String> {
-    let wish = policies.sandbox();
-    if wish.level == WishedLevel::None {
+pub fn missing(plan: &Plan, policies: &PolicySet, search: &ProgramSearch<'_>) -> Option<String> {
+    if policies.sandbox().level == WishedLevel::None {
         // Without a sandbox, one step may install what the next one runs.
         return None;
     }
-    let dirs = program_dirs(&wish.toolchains, &policies.env_pass(), parent, workspace, origin)?;
-    let own = own_dirs(parent);
+    let dirs = search.dirs()?;
     let mut told: Vec<(String, String)> = Vec::new();
     for command in commands(plan) {
         for program in programs(&command.text) {
@@ -36,14 +31,74 @@ pub fn missing(
             if known || lies_in(&dirs, &program) {
                 continue;
             }
-            let advice = advice(&program, policies, &wish.toolchains, lies_in(&own, &program));
+            let advice = advice(&Cause::of(&program, search), policies);
             let what = command.place.label();
             let line = format!("{what} runs `{program}`, which commands cannot find: {advice}");
             told.push((program, line));
         }
     }
-    let lines: Vec<String> = told.into_iter().map(|(_, line)| line).collect();
+    let mut lines: Vec<String> = told.into_iter().map(|(_, line)| line).collect();
+    if !lines.is_empty() {
+        lines.extend(search.ignored_environment());
+    }
     (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// Why the commands of a run do not use the virtual environment that is active in the user's shell, and what to do. `None`
+/// if they use it, none is active, or there are no commands.
+pub fn ignored_environment(plan: &Plan, policies: &PolicySet, search: &ProgramSearch<'_>) -> Option<String> {
+    let models = || policies.may_allow(SHELL, ToolKind::Execute, &ToolOrigin::Builtin);
+    if commands(plan).is_empty() && !models() {
+        return None;
+    }
+    let is_confined = policies.sandbox().level != WishedLevel::None;
+    search
+        .ignored_environment()
+        .or_else(|| search.unreadable_environment().filter(|_| is_confined))
+}
+
+/// Why commands do not find a program.
+#[derive(Debug)]
+enum Cause {
+    /// The user does not find it either.
+    Absent,
+    /// This toolchain has it, and no policy names it.
+    Toolchain(&'static str),
+    /// It is in this directory, relative to the original tree, and the worktree lacks it.
+    NotKept(PathBuf),
+    /// It is in this directory of the user's `PATH`, which commands cannot read.
+    Unreadable(PathBuf),
+    /// It is in this directory of the user's `PATH`, which commands can read, but in which they do not look for programs.
+    NotSearched(PathBuf),
+}
+
+impl Cause {
+    fn of(program: &str, search: &ProgramSearch<'_>) -> Self {
+        let mut own = own_dirs(search.parent).into_iter();
+        let Some(dir) = own.find(|dir| lies_in(std::slice::from_ref(dir), program)) else {
+            return Self::Absent;
+        };
+        let real = dir.canonicalize().unwrap_or_else(|_| dir.clone());
+        let below = search.origin.and_then(|origin| real.strip_prefix(origin).ok());
+        if let Some(below) = below {
+            return Self::NotKept(below.to_path_buf());
+        }
+        let brings = |name: &&str| {
+            let mut toolchains = search.toolchains.to_vec();
+            toolchains.push((*name).to_owned());
+            let with = ProgramSearch {
+                toolchains: &toolchains,
+                ..*search
+            };
+            with.dirs().is_some_and(|dirs| lies_in(&dirs, program))
+        };
+        let mut names = toolchains::bringing(program).into_iter().chain(toolchain::NAMES);
+        match names.find(brings) {
+            Some(name) => Self::Toolchain(name),
+            None if search.may_read(&real) => Self::NotSearched(dir),
+            None => Self::Unreadable(dir),
+        }
+    }
 }
 
 /// A program that this machine lacks, and the first command that runs it in any case.
@@ -76,8 +131,15 @@ impl CommandPlace {
 
 /// The programs that neither the user's `PATH` nor any toolchain of a policy has: no policy makes a run find them.
 pub fn absent(plan: &Plan, workspace: &Path, parent: &[(String, String)]) -> Vec<AbsentProgram> {
-    let toolchains = toolchain::NAMES.map(str::to_owned);
-    let Some(mut dirs) = program_dirs(&toolchains, &[], parent, workspace, None) else {
+    let search = ProgramSearch {
+        toolchains: &toolchain::NAMES.map(str::to_owned),
+        pass: &[],
+        parent,
+        workspace,
+        origin: None,
+        brought: &[],
+    };
+    let Some(mut dirs) = search.dirs() else {
         return Vec::new();
     };
     dirs.extend(own_dirs(parent));
@@ -104,23 +166,35 @@ fn own_dirs(parent: &[(String, String)]) -> Vec<PathBuf> {
 }
 
 /// What to do about a program that commands cannot find.
-fn advice(program: &str, policies: &PolicySet, toolchains: &[String], users: bool) -> String {
-    match toolchains::bringing(program) {
-        Some(name) if users && !toolchains.iter().any(|named| named == name) => {
-            match policies.without_toolchain(name) {
-                Some((file, true)) => format!(
-                    "the recipe's own policy `{file}` narrows `--policy` and does not have `{name}` under `toolchains`; change \
+fn advice(cause: &Cause, policies: &PolicySet) -> String {
+    match cause {
+        Cause::Absent => "install it on this machine".to_owned(),
+        Cause::Toolchain(name) => match policies.without_toolchain(name) {
+            Some((file, true)) => format!(
+                "the recipe's own policy `{file}` narrows `--policy` and does not have `{name}` under `toolchains`; change \
                  the recipe's `policy`, or copy a built-in recipe with `overnight recipe new`"
-                ),
-                Some((file, false)) => format!("name `toolchains: [{name}]` under `sandbox` in the policy `{file}`"),
-                None => format!("name `toolchains: [{name}]` under `sandbox` in the policy"),
-            }
+            ),
+            Some((file, false)) => format!("name `toolchains: [{name}]` under `sandbox` in the policy `{file}`"),
+            None => format!("name `toolchains: [{name}]` under `sandbox` in the policy"),
+        },
+        Cause::NotKept(below) => {
+            let kept = below.parent().filter(|dir| *dir != Path::new("")).unwrap_or(below);
+            format!(
+                "it is in your {}, which the worktree of --isolate does not have: name it in the recipe, as \
+                 `isolate: {{ keep: [{}] }}`",
+                below.display(),
+                yaml_word(&kept.to_string_lossy())
+            )
         }
-        _ if users => {
-            "it is in your PATH, but not in a directory that commands can see: install it under /usr/local/bin"
-                .to_owned()
-        }
-        _ => "install it on this machine".to_owned(),
+        Cause::Unreadable(dir) => format!(
+            "it is in {}, which is outside what commands can read: install it under /usr/local/bin",
+            dir.display()
+        ),
+        Cause::NotSearched(dir) => format!(
+            "it is in {}, which commands can read but which is not on their PATH: write its path, or install it under \
+             /usr/local/bin",
+            dir.display()
+        ),
     }
 }
 
@@ -579,17 +653,23 @@ mod tests {
 
     #[test]
     fn advice_names_the_policy_or_the_machine() {
-        let says = |program: &str, texts: &[&str], users: bool| {
-            let set = policies(texts);
-            advice(program, &set, &set.sandbox().toolchains, users)
-        };
+        let says = |cause: Cause, texts: &[&str]| advice(&cause, &policies(texts));
         let (rust, node) = ("sandbox: { toolchains: [rust] }\n", "sandbox: { toolchains: [node] }\n");
-        assert!(says("cargo", &[""], true).ends_with("toolchains: [rust]` under `sandbox` in the policy"));
-        assert!(
-            says("cargo", &[rust, node], true).ends_with("toolchains: [rust]` under `sandbox` in the policy `1.yaml`")
-        );
-        assert!(says("cargo", &[rust], true).contains("/usr/local/bin"));
-        assert!(says("cargo", &[""], false).contains("install it"));
-        assert!(says("sometool", &[rust], true).contains("/usr/local/bin"));
+        let cargo = || Cause::Toolchain("rust");
+        assert!(says(cargo(), &[""]).ends_with("toolchains: [rust]` under `sandbox` in the policy"));
+        assert!(says(cargo(), &[rust, node]).ends_with("toolchains: [rust]` under `sandbox` in the policy `1.yaml`"));
+        assert!(says(Cause::Absent, &[""]).contains("install it"));
+        for (cause, told) in [
+            (Cause::NotKept(".venv/bin".into()), "keep: [.venv] }`"),
+            (Cause::NotKept("tools".into()), "keep: [tools] }`"),
+            (
+                Cause::Unreadable("/home/u/v/bin".into()),
+                "outside what commands can read",
+            ),
+            (Cause::NotSearched("/opt/x".into()), "not on their PATH"),
+        ] {
+            let advice = says(cause, &[rust]);
+            assert!(advice.contains(told), "{advice}");
+        }
     }
 }

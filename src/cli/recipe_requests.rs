@@ -9,7 +9,7 @@ use crate::base::model_name::is_played;
 use crate::diag::{Diagnostic, Span, Spanned};
 use crate::policy::PolicySet;
 use crate::policy::hosts::{self, HostPattern};
-use crate::process::{Confinement, toolchains};
+use crate::process::{Confinement, program_search, toolchains};
 use crate::recipe::model::ServerSpec;
 use crate::recipe::plan::McpServer;
 use crate::recipe::{Plan, Recipe};
@@ -240,6 +240,7 @@ impl Look<'_> {
             .secrets
             .variable("HOME")
             .unwrap_or_else(|| "/nonexistent".to_owned());
+        let environments = program_search::environments(self.workspace, &[]);
         let homes = toolchains::HomePaths {
             home: Path::new(&home),
             private_home: Path::new("/nonexistent"),
@@ -247,6 +248,7 @@ impl Look<'_> {
             network: false,
             layered: false,
             workspace: self.workspace,
+            environments: &environments,
         };
         let granted = toolchains::grant(&self.policies.sandbox().toolchains, &homes);
         granted.map(|granted| granted.readable).unwrap_or_default()

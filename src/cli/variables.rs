@@ -20,7 +20,7 @@ const LIMITS: [(&str, ReadNumber); 4] = [
 ];
 
 /// Every variable that changes the behaviour of this program, with its purpose. The manual prints this list.
-pub const ALL: [(&str, &str); 42] = [
+pub const ALL: [(&str, &str); 43] = [
     (
         "OVERNIGHT_MODEL, OVERNIGHT_BASE_URL",
         "Defaults for --model and --base-url; for `batch`, OVERNIGHT_MODEL is the default where the manifest names no model.",
@@ -170,6 +170,10 @@ pub const ALL: [(&str, &str); 42] = [
     (
         "VIRTUAL_ENV",
         "The virtual environment that is active: its programs in the workspace are not written.",
+    ),
+    (
+        "CONDA_PREFIX, CONDA_DEFAULT_ENV",
+        "The environment of Conda that is active: a warning says if commands do not see it. `base` does not count.",
     ),
     (
         "COMPLETE",

@@ -2,7 +2,7 @@
 //! below a private writable layer. Pure data.
 
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// All such directories; empty at the other levels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +27,26 @@ impl Placed {
         let written = self.writable.iter().map(|(_, to)| to);
         written.chain(self.layers.iter().map(|layer| &layer.place))
     }
+}
+
+/// A directory of the user's tree that appears in an isolated one, below a private layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Brought {
+    /// Relative to both trees.
+    pub path: PathBuf,
+    /// Its real path.
+    pub from: PathBuf,
+    /// Whether commands see it through a layer of their own; otherwise it was copied.
+    pub layered: bool,
+}
+
+/// Where a path in a directory that is brought as a layer is outside of the sandbox.
+pub(super) fn below_layer(workspace: &Path, brought: &[Brought], path: &Path) -> Option<PathBuf> {
+    let mut layered = brought.iter().filter(|brought| brought.layered);
+    layered.find_map(|brought| {
+        let rest = path.strip_prefix(workspace.join(&brought.path)).ok()?;
+        Some(brought.from.join(rest))
+    })
 }
 
 /// A directory of the machine as the lower layer of an overlay: the command reads it, and its writes go to a private

@@ -1,9 +1,10 @@
 //! The private directories of one run (home, temporary files, cache layers), and the complete [`Confinement`] built
 //! from a policy's wishes.
 
-use super::env::{SYSTEM_PATH, base_env, set};
+use super::env::{base_env, set};
 use super::granted_parts;
-use super::placed::{Layer, Placed};
+use super::placed::{Brought, Layer, Placed, below_layer};
+use super::program_search::{environments, search_path, searched_environment, user_home};
 use super::sides::{OwnSide, Side, Sides};
 use super::toolchains::{GRADLE_OFFLINE, HomePaths, ToolchainGrant, grant, offline};
 use super::venv;
@@ -58,17 +59,6 @@ pub struct Private {
     given: Vec<(&'static str, String)>,
     _lock: Option<OwnedFd>,
     _random: Option<TempDir>,
-}
-
-/// A directory of the user's tree that appears in an isolated one, below a private layer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Brought {
-    /// Relative to both trees.
-    pub path: PathBuf,
-    /// Its real path.
-    pub from: PathBuf,
-    /// Whether commands see it through a layer of their own; otherwise it was copied.
-    pub layered: bool,
 }
 
 impl Private {
@@ -297,8 +287,9 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         true => seen_home(&user_home, wishes.workspace),
         false => private.home(),
     };
-    let granted = grant(wishes.toolchains, &homes(wishes, &user_home, &home))
-        .map_err(|name| format!("there is no toolchain `{name}`"))?;
+    let environments = environments(wishes.workspace, &private.brought);
+    let homes = homes(wishes, (&user_home, &home), &environments);
+    let granted = grant(wishes.toolchains, &homes).map_err(|name| format!("there is no toolchain `{name}`"))?;
     for side in Side::ALL {
         fill(&granted, &private.sides.home(side), *wishes.network == Network::None)
             .map_err(|error| format!("the private home cannot be filled: {error}"))?;
@@ -308,7 +299,8 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         true => PathBuf::from("/tmp"),
         false => private.tmp(),
     };
-    let mut env = environment(wishes, &granted, (&home, &tmp), &active);
+    let path = search_path(&homes, &granted, &active);
+    let mut env = environment(wishes, &granted, (&home, &tmp, &path), &active);
     // A file can be covered only where commands see mounts of their own.
     let sorted = granted_parts::sorted(&granted.readable, wishes.credentials)?;
     let (mut readable, covered) = match full {
@@ -361,42 +353,15 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
     })
 }
 
-/// The directories in which commands will look for programs, as far as they are known before the level is chosen; used
-/// to report missing programs. `None` for an unknown toolchain.
-pub fn program_dirs(
-    toolchains: &[String],
-    pass: &[String],
-    parent: &[(String, String)],
-    workspace: &Path,
-    origin: Option<&Path>,
-) -> Option<Vec<PathBuf>> {
-    let home = user_home(parent);
-    let homes = HomePaths {
-        home: &home,
-        private_home: &home,
-        parent,
-        network: false,
-        layered: false,
-        workspace,
-    };
-    let granted = grant(toolchains, &homes).ok()?;
-    let active = venv::active(workspace, origin, parent);
-    let path = search_path(&granted, &active);
-    let passed = pass.iter().any(|name| name == "PATH");
-    let own = parent.iter().find(|(name, _)| passed && name == "PATH");
-    let path = own.map_or(path, |(_, path)| path.clone());
-    Some(path.split(':').map(PathBuf::from).collect())
-}
-
-fn user_home(parent: &[(String, String)]) -> PathBuf {
-    let found = parent.iter().find(|(name, _)| name == "HOME");
-    PathBuf::from(found.map_or("/nonexistent", |(_, home)| home.as_str()))
-}
-
-fn homes<'a>(wishes: &Wishes<'a>, home: &'a Path, private_home: &'a Path) -> HomePaths<'a> {
+fn homes<'a>(
+    wishes: &Wishes<'a>,
+    (home, private_home): (&'a Path, &'a Path),
+    environments: &'a [PathBuf],
+) -> HomePaths<'a> {
     HomePaths {
         home,
         private_home,
+        environments,
         parent: wishes.parent,
         network: *wishes.network != Network::None,
         layered: wishes.level == SandboxLevel::Full,
@@ -425,8 +390,8 @@ fn placed(
     (layers, active): (Vec<Layer>, &venv::Active),
     home: &Path,
 ) -> Placed {
-    let layered = || private.brought.iter().filter(|brought| brought.layered);
-    let brought = layered().enumerate().map(|(number, brought)| Layer {
+    let layered = private.brought.iter().filter(|brought| brought.layered);
+    let brought = layered.enumerate().map(|(number, brought)| Layer {
         name: format!("tree-{number}"),
         below: brought.from.clone(),
         place: wishes.workspace.join(&brought.path),
@@ -436,10 +401,8 @@ fn placed(
     // Directories that are searched for programs are read-only for every command, including those brought into an
     // isolated tree.
     let read_only = active.programs.iter().filter_map(|dir| {
-        let below = |brought: &&Brought| dir.starts_with(wishes.workspace.join(&brought.path));
-        let brought = layered().find(below)?;
-        let rest = dir.strip_prefix(wishes.workspace.join(&brought.path)).ok()?;
-        Some((brought.from.join(rest), dir.clone()))
+        let from = below_layer(wishes.workspace, &private.brought, dir)?;
+        Some((from, dir.clone()))
     });
     let given = (!private.given.is_empty()).then(|| (private.given(), PathBuf::from(GIVEN_SEEN)));
     Placed {
@@ -456,25 +419,14 @@ fn placed(
     }
 }
 
-fn search_path(granted: &ToolchainGrant, active: &venv::Active) -> String {
-    let own = active.programs.iter().map(|dir| dir.display().to_string());
-    // A command could create a missing directory and so shadow programs of the system.
-    let tools = granted.path.iter().filter(|dir| Path::new(dir).is_dir()).cloned();
-    own.chain(tools)
-        .chain([SYSTEM_PATH.to_owned()])
-        .collect::<Vec<_>>()
-        .join(":")
-}
-
 fn environment(
     wishes: &Wishes<'_>,
     granted: &ToolchainGrant,
-    (home, tmp): (&Path, &Path),
+    (home, tmp, path): (&Path, &Path, &str),
     active: &venv::Active,
 ) -> Vec<(String, String)> {
-    let path = search_path(granted, active);
     let (home, tmp) = (home.display().to_string(), tmp.display().to_string());
-    let mut env = base_env(&home, &tmp, &path, wishes.pass, wishes.parent);
+    let mut env = base_env(&home, &tmp, path, wishes.pass, wishes.parent);
     if *wishes.network == Network::None {
         for (name, value) in offline() {
             set(&mut env, &name, &value);
@@ -483,8 +435,10 @@ fn environment(
     for (name, value) in &granted.env {
         set(&mut env, name, value);
     }
-    if let Some(dir) = &active.environment {
-        set(&mut env, "VIRTUAL_ENV", &dir.display().to_string());
+    let inside = active.environment.as_ref().map(|dir| dir.display().to_string());
+    let active = inside.or_else(|| searched_environment(path, wishes.parent).map(str::to_owned));
+    if let Some(dir) = active {
+        set(&mut env, "VIRTUAL_ENV", &dir);
     }
     env
 }

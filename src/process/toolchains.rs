@@ -50,12 +50,14 @@ pub struct HomePaths<'a> {
     pub network: bool,
     /// Whether overlays are available.
     pub layered: bool,
-    /// Canonical path; its virtual environments are examined.
+    /// Canonical.
     pub workspace: &'a Path,
+    /// The directories of the workspace that may be virtual environments, at their real paths.
+    pub environments: &'a [PathBuf],
 }
 
 impl HomePaths<'_> {
-    fn var(&self, name: &str) -> Option<&str> {
+    pub(super) fn var(&self, name: &str) -> Option<&str> {
         let found = self.parent.iter().find(|(have, _)| have == name);
         found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
@@ -317,7 +319,7 @@ fn python(homes: &HomePaths<'_>) -> ToolchainGrant {
     path.push(shown(&user.join("bin")));
     let mut readable = roots;
     readable.extend([user.join("bin"), user.join("lib")]);
-    readable.extend(super::venv::bases(homes.workspace));
+    readable.extend(super::venv::bases(homes.environments));
     let layers: Vec<Layer> = [
         ("pip", homes.place("PIP_CACHE_DIR", ".cache/pip")),
         ("uv", homes.place("UV_CACHE_DIR", ".cache/uv")),
@@ -476,6 +478,7 @@ mod tests {
             network: false,
             layered,
             workspace: Path::new("/nonexistent/ws"),
+            environments: &[],
         };
         grant(&names, &homes)
     }

@@ -55,13 +55,12 @@ pub fn active(workspace: &Path, origin: Option<&Path>, parent: &[(String, String
     Active { environment, programs }
 }
 
-/// Directories outside the workspace that its virtual environments depend on: the Python installation that each was
-/// made with. A path named by a file of the workspace counts only if a Python installation is there, and only that
+/// Directories outside the workspace that these virtual environments in it depend on: the Python installation that each
+/// was made with. A path named by a file of the workspace counts only if a Python installation is there, and only that
 /// installation's own directories are returned.
-pub fn bases(workspace: &Path) -> Vec<PathBuf> {
+pub fn bases(environments: &[PathBuf]) -> Vec<PathBuf> {
     let mut bases = Vec::new();
-    for name in [".venv", "venv"] {
-        let dir = workspace.join(name);
+    for dir in environments {
         if !dir.join("pyvenv.cfg").is_file() {
             continue;
         }
@@ -71,7 +70,8 @@ pub fn bases(workspace: &Path) -> Vec<PathBuf> {
         for prefix in programs.filter_map(|program| installation(&program)) {
             let parts = ["bin", "lib", "include"].map(|part| prefix.join(part));
             let new = parts.into_iter().filter(|part| part.is_dir());
-            bases.extend(new.filter(|part| !part.starts_with(workspace)));
+            let is_outside = |part: &PathBuf| dir.parent().is_some_and(|workspace| !part.starts_with(workspace));
+            bases.extend(new.filter(is_outside));
         }
     }
     bases.sort();
@@ -167,7 +167,7 @@ mod tests {
         let lead = |to: &str| {
             let _ = std::fs::remove_file(&python);
             std::os::unix::fs::symlink(root.join(to), &python).unwrap();
-            bases(&root.join("ws"))
+            bases(&[root.join("ws/.venv")])
         };
         assert_eq!(lead("py/bin/python3.12"), [root.join("py/bin"), root.join("py/lib")]);
         assert!(lead("home/bin/python3").is_empty());

@@ -87,6 +87,11 @@ pub fn of(root: &Path) -> Vec<String> {
     in_order(&found)
 }
 
+/// Whether a directory is marked as a cache.
+pub fn is_cache(dir: &Path) -> bool {
+    is_marked(&dir.join(CACHE_TAG.0))
+}
+
 /// The directories with files of projects, relative to `root`, each with the toolchain that they indicate; with the limits
 /// of [`of`], nearest first.
 pub fn places(root: &Path) -> Vec<(PathBuf, &'static str)> {

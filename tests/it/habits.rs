@@ -1166,6 +1166,28 @@ fn init_fits_the_forge_and_the_place() {
 }
 
 #[test]
+fn init_fits_jenkins_and_make() {
+    let world = World::repo(&[
+        ("Jenkinsfile", "pipeline {}\n"),
+        ("Makefile", "all: x\nx test: all\n\tcc x.c\n"),
+    ]);
+    let done = world.call(&["init"]).exits(0);
+    assert!(!world.ws().join(".github").exists(), "{}", done.stdout);
+    for part in ["ci/jenkins.md", "--param command='make test' --param ran=REGEX"] {
+        assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
+    }
+    assert!(!done.stderr.contains("OVERNIGHT_SOURCE"), "{}", done.stderr);
+    let world = World::repo(&[
+        ("Jenkinsfile", "pipeline {}\n"),
+        (".github/workflows/x.yml", "on: push\n"),
+        ("Makefile", ".PHONY: test\n"),
+    ]);
+    let done = world.call(&["init"]).exits(0);
+    assert!(world.ws().join(".github/workflows/overnight.yml").exists());
+    assert!(!done.stderr.contains("make test"), "{}", done.stderr);
+}
+
+#[test]
 fn init_of_an_empty_directory_says_what_to_do() {
     let world = World::repo(&[]);
     let done = world.call(&["init"]).exits(8);

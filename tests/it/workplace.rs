@@ -595,6 +595,163 @@ fn an_isolated_run_has_what_its_recipe_keeps() {
     }
 }
 
+fn executable(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+/// A directory that is brought as a layer is empty where this program looks; the user's own has the programs.
+#[test]
+fn programs_of_a_directory_that_is_kept_are_found_before_the_run() {
+    for level in LEVELS {
+        let world = World::repo(&[(".gitignore", "node_modules/\n.venv/\n"), ("a.txt", "one\n")]);
+        venv(&world, ".venv");
+        let ws = world.ws().canonicalize().unwrap();
+        executable(&ws.join("node_modules/.bin/linter"), "#!/bin/sh\necho linted\n");
+        let dirs = [".venv/bin", "node_modules/.bin"].map(|dir| ws.join(dir).display().to_string());
+        let path = format!("{}:{}", dirs.join(":"), std::env::var("PATH").unwrap());
+        let world = world
+            .env("PATH", path)
+            .env("VIRTUAL_ENV", ws.join(".venv").display().to_string());
+        let recipe = |keep: &str| {
+            format!(
+                "version: 1\nname: x\nisolate: {{ keep: [{keep}] }}\nsteps:\n  - {{ id: use, run: tool, checks: [{{ name: lint, run: linter }}] }}\n"
+            )
+        };
+        let policy = policy(level, "node", "");
+        let done = world.recipe(&recipe(".venv, node_modules"), "replies: []\n", &policy, &["--isolate"]);
+        let there = !done.stderr.contains("is not available here");
+        if !have(&format!("sandbox level {level}"), there) {
+            continue;
+        }
+        let done = done.exits(0);
+        assert!(!done.stderr.contains("environment_ignored"), "{level}: {}", done.stderr);
+        let _ = std::fs::remove_dir_all(world.out());
+        let done = world
+            .recipe(&recipe(".venv"), "replies: []\n", &policy, &["--isolate"])
+            .exits(8);
+        for part in ["`linter`", "node_modules/.bin", "keep: [node_modules]"] {
+            assert!(done.stderr.contains(part), "{level} {part}: {}", done.stderr);
+        }
+    }
+}
+
+/// A directory below one of the system, as images for CI jobs have their tools; removed when dropped. `None` where only an
+/// administrator can make one.
+fn prefix() -> Option<tempfile::TempDir> {
+    let places = ["/opt", "/usr/local"].into_iter();
+    let made = places.filter_map(|place| {
+        tempfile::Builder::new()
+            .prefix("overnight-test-")
+            .tempdir_in(place)
+            .ok()
+    });
+    let dir = made.into_iter().next()?;
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    Some(dir)
+}
+
+#[test]
+fn entries_of_the_path_below_the_system_are_those_of_commands_too() {
+    let Some(prefix) = prefix() else { return };
+    let bin = prefix.path().join("bin");
+    executable(&bin.join("own-test"), "#!/bin/sh\necho own-\"ran\" $VIRTUAL_ENV\n");
+    executable(&bin.join("wc"), "#!/bin/sh\necho other-\"wc\"\n");
+    for level in LEVELS {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let outside = world.path().canonicalize().unwrap().join("outside/bin");
+        executable(&outside.join("elsewhere"), "#!/bin/sh\n");
+        std::os::unix::fs::symlink(&outside, prefix.path().join(level)).unwrap();
+        let path = |dirs: &[&Path]| {
+            let dirs: Vec<String> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+            format!("{}:/usr/local/bin:/usr/bin:/bin", dirs.join(":"))
+        };
+        let world = world
+            .env("PATH", path(&[&bin, &prefix.path().join(level), &outside]))
+            .env("VIRTUAL_ENV", prefix.path().display().to_string());
+        let replies = script(&[
+            shell("own-test"),
+            shell("wc -l a.txt"),
+            shell("/usr/bin/wc -l a.txt"),
+            says("done"),
+        ]);
+        let policy = format!(
+            "version: 1\nrules:\n  - {{ allow: run_shell_command, commands: [own-test, wc], args: any }}\nsandbox: {{ level: {level} }}\n"
+        );
+        let recipe =
+            "version: 1\nname: x\nsteps:\n  - id: work\n    prompt: go\n    checks: [{ name: own, run: own-test }]\n";
+        let done = world.recipe(recipe, &replies, &policy, &[]);
+        let there = !done.stderr.contains("is not available here");
+        if !have(&format!("sandbox level {level}"), there) {
+            continue;
+        }
+        let done = done.exits(0);
+        assert!(!done.stderr.contains("environment_ignored"), "{level}: {}", done.stderr);
+        let told = std::fs::read_to_string(world.out().join("transcript.json")).unwrap();
+        let active = format!("own-ran {}", prefix.path().display());
+        for wanted in [active.as_str(), "other-wc", "1 a.txt"] {
+            assert!(told.contains(wanted), "{level} {wanted}: {told}");
+        }
+        // What a link below the system leads to elsewhere is not readable.
+        let recipe = "version: 1\nname: x\nsteps: [{ id: a, run: elsewhere }]\n";
+        let _ = std::fs::remove_dir_all(world.out());
+        let done = world.recipe(recipe, "replies: []\n", &policy, &[]).exits(8);
+        assert!(
+            done.stderr.contains("is outside what commands can read"),
+            "{level}: {}",
+            done.stderr
+        );
+    }
+}
+
+#[test]
+fn an_active_environment_that_commands_do_not_see_is_told() {
+    let warned = |world: &World, more: &[&str]| {
+        let _ = std::fs::remove_dir_all(world.out());
+        let recipe = "version: 1\nname: x\nsteps: [{ id: a, run: 'true' }]\n";
+        let policy = "version: 1\nextends: [builtin:edit]\n";
+        world.recipe(recipe, "replies: []\n", policy, more).exits(0);
+        let warnings = world.result()["warnings"].clone();
+        let mut ours = warnings.as_array().into_iter().flatten();
+        let found = ours.find(|warning| warning["code"] == "environment_ignored");
+        found.map(|warning| warning["message"].as_str().unwrap().to_owned())
+    };
+    let world = World::repo(&[(".gitignore", ".venv/\n"), ("a.txt", "one\n")]);
+    venv(&world, ".venv");
+    let outside = world.path().join("outside");
+    std::fs::create_dir_all(outside.join("bin")).unwrap();
+    let (inside, outside) = (world.ws().join(".venv"), outside.display().to_string());
+    assert_eq!(warned(&world, &[]), None);
+    let world = world.env("CONDA_PREFIX", &outside).env("CONDA_DEFAULT_ENV", "base");
+    assert_eq!(warned(&world, &[]), None);
+    let world = world.env("CONDA_DEFAULT_ENV", "own");
+    let told = warned(&world, &[]).unwrap();
+    assert!(
+        told.contains(&outside) && told.contains("make it in the workspace"),
+        "{told}"
+    );
+    let doctor = world.call(&["doctor"]).stdout;
+    assert!(
+        doctor.contains(&format!("do not see the active environment {outside}")),
+        "{doctor}"
+    );
+    let world = world.env("VIRTUAL_ENV", inside.display().to_string());
+    assert_eq!(warned(&world, &[]), None);
+    let told = warned(&world, &["--isolate"]).unwrap();
+    assert!(told.contains("keep: [.venv]") && !told.contains("make it"), "{told}");
+    // Made with a Python that is not the system's.
+    let base = world.path().canonicalize().unwrap().join("python");
+    executable(&base.join("bin/python3"), "#!/bin/sh\n");
+    std::fs::create_dir_all(base.join("lib/python3.12")).unwrap();
+    std::fs::write(base.join("lib/python3.12/os.py"), "").unwrap();
+    for name in ["python", "python3"] {
+        std::os::unix::fs::symlink(base.join("bin/python3"), inside.join("bin").join(name)).unwrap();
+    }
+    let told = warned(&world, &[]).unwrap();
+    assert!(told.contains("toolchains: [python]"), "{told}");
+}
+
 #[test]
 fn nothing_waits_for_a_network_that_is_not_there() {
     for level in LEVELS {

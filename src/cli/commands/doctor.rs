@@ -3,6 +3,7 @@
 
 use super::printed;
 use crate::base::secret::{MODEL_KEYS, is_secret_name};
+use crate::base::toolchain;
 use crate::cli::args::{DoctorArgs, TextOrJson};
 use crate::cli::environment;
 use crate::cli::refusal::Refusal;
@@ -10,6 +11,7 @@ use crate::cli::{exit, privileged_event};
 use crate::journal::chain_key::KEY_VARIABLE;
 use crate::process::own_git::{self, GitAccess};
 use crate::process::own_path;
+use crate::process::program_search::ProgramSearch;
 use crate::process::{self, temporary, unsandboxed};
 use crate::workspace::patch;
 use serde_json::{Value, json};
@@ -46,6 +48,7 @@ pub async fn doctor(args: &DoctorArgs) -> Result<u8, Refusal> {
     let mut found = sandbox().await;
     found.push(git().await);
     found.extend(checkout(&args.workspace).await);
+    found.extend(active_environment(&args.workspace));
     found.push(event());
     found.push(keys());
     match args.format {
@@ -217,6 +220,23 @@ fn runs_program(name: &str, value: &str) -> bool {
         || name.starts_with("merge.") && last == "driver";
     let monitor = name == "core.fsmonitor" && !matches!(value, "true" | "false" | "");
     NAMES.contains(&name) || driver || monitor || name.starts_with("alias.") && value.starts_with('!')
+}
+
+/// Whether commands use the virtual environment that is active in the user's shell. Nothing is reported if none is.
+fn active_environment(workspace: &Path) -> Option<Finding> {
+    let parent = environment::variables();
+    let workspace = workspace.canonicalize().ok()?;
+    let search = ProgramSearch {
+        toolchains: &toolchain::NAMES.map(str::to_owned),
+        pass: &[],
+        parent: &parent,
+        workspace: &workspace,
+        origin: None,
+        brought: &[],
+    };
+    let ignored = search.ignored_environment();
+    let text = ignored.or_else(|| search.unreadable_environment())?;
+    Some(finding(Sign::Warning, "environment", text))
 }
 
 /// Checks for the combination of untrusted event text and a token with write access.

@@ -14,6 +14,8 @@ use crate::tools::SHELL;
 use crate::workspace::{patch, toolchains};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Data about one toolchain.
@@ -154,6 +156,13 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
                 "overnight: no Cargo.toml, package.json, pyproject.toml, requirements.txt, go.mod, pom.xml or build.gradle was found: the \
                  policy allows edits and no commands, and the recipe checks only the size of the change; add a check that runs your tests",
             );
+            if has_make_test(dir) {
+                out::stderr(
+                    "overnight: the Makefile has a target `test`: `overnight run builtin:fix-tests --param command='make test' \
+                     --param ran=REGEX --policy ci/overnight-policy.yaml` makes it pass, where REGEX matches its output only if tests \
+                     were run",
+                );
+            }
             ("ci/small-fix.yaml", NEUTRAL.to_owned())
         }
     };
@@ -201,6 +210,10 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
             top.display(),
             shell_word(&top.to_string_lossy()),
         )),
+        None if is_jenkins(dir) => out::stderr(&format!(
+            "overnight: no workflow is written, because there is a Jenkinsfile: the page of the guide on Jenkins, ci/jenkins.md, has \
+             the stage that runs {name}"
+        )),
         None => files.push(pipeline(&projects, dir, name)),
     }
     let mut listed = Vec::new();
@@ -220,7 +233,7 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
              .gitlab-ci.yml, and name in {GITLAB} the project and revision that have overnight"
         ));
     }
-    if above.is_none() && !is_gitlab(dir) {
+    if above.is_none() && !is_gitlab(dir) && !is_jenkins(dir) {
         out::stderr(
             "overnight: the workflow takes recipe and policy from the default branch: commit and push them; and it needs the \
              repository variable OVERNIGHT_SOURCE, the address that `cargo install --git` gets overnight from, and the secret \
@@ -270,6 +283,24 @@ fn is_gitlab(dir: &Path) -> bool {
     };
     let workflows = dir.join(".github/workflows").is_dir();
     dir.join(".gitlab-ci.yml").is_file() || (!workflows && remote())
+}
+
+/// Whether only Jenkins runs jobs of this repository.
+fn is_jenkins(dir: &Path) -> bool {
+    dir.join("Jenkinsfile").is_file() && !dir.join(".github/workflows").is_dir() && !is_gitlab(dir)
+}
+
+/// Whether `make test` is the test command of the directory.
+fn has_make_test(dir: &Path) -> bool {
+    let names = ["GNUmakefile", "makefile", "Makefile"];
+    let is_target = |line: &str| {
+        let targets = line.split_once(':').filter(|(_, rest)| !rest.starts_with('='));
+        targets
+            .is_some_and(|(names, _)| !names.starts_with('\t') && names.split_whitespace().any(|name| name == "test"))
+    };
+    names
+        .iter()
+        .any(|name| start_of(&dir.join(name)).lines().any(is_target))
 }
 
 /// The host of a remote's URL, also of the form `user@host:path`; empty for a path.
@@ -401,8 +432,20 @@ fn text_of(dir: &Path, name: &str) -> String {
     patch::regular_text(&dir.join(name)).unwrap_or_default()
 }
 
+/// The start of a regular file; empty if it cannot be read.
+fn start_of(path: &Path) -> String {
+    let mut start = Vec::new();
+    if path.is_file()
+        && let Ok(file) = File::open(path)
+    {
+        // What was read before an error is text of the file, too.
+        let _ = file.take(MOST_START).read_to_end(&mut start);
+    }
+    String::from_utf8_lossy(&start).into_owned()
+}
+
 /// Files that only pytest reads.
-const OF_PYTEST: &[&str] = &[
+const PYTEST_FILES: &[&str] = &[
     "pytest.ini",
     ".pytest.ini",
     "conftest.py",
@@ -410,9 +453,13 @@ const OF_PYTEST: &[&str] = &[
     "test/conftest.py",
 ];
 /// Files of any project, which name pytest where it is used.
-const OF_PYTHON: &[&str] = &["pyproject.toml", "tox.ini", "setup.cfg", "setup.py", "Pipfile"];
+const FILES_THAT_NAME_PYTEST: &[&str] = &["pyproject.toml", "tox.ini", "setup.cfg", "setup.py", "Pipfile"];
 /// How many entries of a directory are examined for files of tests.
-const MOST_TESTS: usize = 1_000;
+const MOST_ENTRIES: usize = 1_000;
+/// How many files of tests are read in one directory.
+const MOST_TESTS: usize = 100;
+/// How many bytes of such a file are read.
+const MOST_START: u64 = 64 << 10;
 
 /// Whether the tests of a Python project in `dir` need pytest: by its settings, by what the project says it needs, or by
 /// tests that are functions of a module, which unittest does not find.
@@ -420,7 +467,7 @@ fn uses_pytest(dir: &Path) -> bool {
     let names = |dir: &Path| {
         let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
         let names = entries
-            .take(MOST_TESTS)
+            .take(MOST_ENTRIES)
             .filter_map(|entry| entry.file_name().into_string().ok());
         names.collect::<Vec<String>>()
     };
@@ -434,15 +481,16 @@ fn uses_pytest(dir: &Path) -> bool {
     };
     let in_tests = |below: &str| {
         let place = dir.join(below);
-        let tests = names(&place).into_iter().filter(is_test);
-        tests.into_iter().any(|name| text_of(&place, &name).lines().any(needs))
+        let mut tests = names(&place).into_iter().filter(is_test).take(MOST_TESTS);
+        tests.any(|name| start_of(&place.join(name)).lines().any(needs))
     };
-    OF_PYTEST.iter().any(|name| dir.join(name).is_file())
-        || OF_PYTHON.iter().any(|name| says(name))
+    PYTEST_FILES.iter().any(|name| dir.join(name).is_file())
+        || FILES_THAT_NAME_PYTEST.iter().any(|name| says(name))
         || names(dir)
             .iter()
             .filter(|name| is_requirements(name))
-            .any(|name| says(name))
+            .take(MOST_TESTS)
+            .any(|name| start_of(&dir.join(name)).contains("pytest"))
         || ["", "tests", "test"].iter().any(|below| in_tests(below))
 }
 
@@ -586,6 +634,7 @@ fn recipe(first: &Project, projects: &[Project], dir: &Path) -> String {
             _ if line.starts_with("model:") || line.starts_with("policy:") => continue,
             "expect: change" => text.push_str("policy: overnight-policy.yaml\n"),
             "steps:" => text.push_str(&isolate),
+            _ if line.starts_with("isolate:") => continue,
             "      - name: tests-untouched" if is_rust => text.push_str(&check("fix-clippy", "tests-kept")),
             _ if line.starts_with("  - { name: command,") => {
                 text.push_str(&format!(

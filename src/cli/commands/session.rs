@@ -29,6 +29,7 @@ use crate::journal::no_follow::settled;
 use crate::journal::{Journal, JournalError, artefacts, output_lock, run_dirs, state_dir};
 use crate::policy::model::SHELL;
 use crate::policy::{PolicySet, WishedLevel};
+use crate::process::program_search::ProgramSearch;
 use crate::process::{Confinement, unsandboxed};
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
@@ -305,15 +306,19 @@ async fn drive(
     let window = known.or(model.info().window);
     let origin = session.isolated.as_ref().map(|standing| standing.origin.as_path());
     let parent = environment::variables();
-    if let Some(missing) = programs::missing(
-        &session.plan,
-        &session.policies,
-        session.workspace.root(),
+    let (wish, pass) = (session.policies.sandbox(), session.policies.env_pass());
+    let search = ProgramSearch {
+        toolchains: &wish.toolchains,
+        pass: &pass,
+        parent: &parent,
+        workspace: session.workspace.root(),
         origin,
-        &parent,
-    ) {
+        brought: session.isolated.as_ref().map_or(&[], |standing| &standing.brought),
+    };
+    if let Some(missing) = programs::missing(&session.plan, &session.policies, &search) {
         return Err(Refusal::Environment(missing));
     }
+    let ignored = programs::ignored_environment(&session.plan, &session.policies, &search);
     if !unsandboxed::has_git() && may_change_files(&session)? {
         return Err(Refusal::Environment(unsandboxed::no_git()));
     }
@@ -387,6 +392,7 @@ async fn drive(
     }
     let isolated = session.isolated.iter().flat_map(|isolated| &isolated.warnings);
     notes.extend(isolated.map(|message| ("isolate", message.clone())));
+    notes.extend(ignored.map(|message| ("environment_ignored", message)));
     notes.extend(unreadable_objects(&session, &toolset.tools).map(|message| ("alternates", message)));
     notes.extend(warnings.into_iter().map(|message| ("context", message)));
     // The reports tell of servers that did not start from the list of servers.

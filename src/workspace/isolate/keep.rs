@@ -3,9 +3,10 @@
 
 use super::STOPPED;
 use crate::base::quote::{counted, first_names, yaml_word};
-use crate::process::private::Brought;
+use crate::process::placed::Brought;
 use crate::workspace::fs::DirHandle;
 use crate::workspace::ignore_files::rules_of;
+use crate::workspace::toolchains::is_cache;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 use std::fs::File;
 use std::io::{self, Read};
@@ -22,6 +23,9 @@ const MOST_NAMES: u64 = 2_000_000;
 const MOST_PATTERNS: u64 = 64 << 10;
 /// Upper limit for the names in a warning.
 const NAMED: usize = 8;
+/// Usual directories of installed packages and of builds. A recipe for many projects names several of them, so it is no
+/// mistake if a project lacks one.
+const USUAL: [&str; 4] = ["node_modules", ".venv", "venv", "target"];
 /// The bytes of a file that are copied before it is looked whether to stop.
 const PIECE: u64 = 64 << 20;
 
@@ -46,7 +50,8 @@ pub enum KeepMessage {
 /// overlay on the original. Blocks until it is done or `stop` is cancelled.
 ///
 /// # Errors
-/// A path contains a symbolic link or is not a directory, a limit was reached, or it was interrupted.
+/// A path contains a symbolic link or is not a directory, and has none of the usual names; a limit was reached, or it was
+/// interrupted.
 pub fn bring(
     origin: &Path,
     tree: &Path,
@@ -63,15 +68,24 @@ pub fn bring(
         let path = relative(path)?;
         let (from, to) = (origin.join(&path), tree.join(&path));
         let name = path.display();
+        let is_usual = USUAL.iter().any(|usual| path.ends_with(usual));
         let Ok(data) = std::fs::symlink_metadata(&from) else {
-            told.push(KeepMessage::Warning(format!(
-                "isolate.keep names {name}, which is not in {}",
-                origin.display()
-            )));
+            if !is_usual {
+                told.push(KeepMessage::Warning(format!(
+                    "isolate.keep names {name}, which is not in {}",
+                    origin.display()
+                )));
+            }
             continue;
         };
         let real = from.canonicalize().is_ok_and(|real| real == from);
         if !data.is_dir() || !real {
+            if is_usual {
+                told.push(KeepMessage::Warning(format!(
+                    "isolate.keep names {name}, which is not a directory, or whose path contains a symbolic link: it is left out"
+                )));
+                continue;
+            }
             return Err(format!(
                 "isolate.keep: {name} is not a directory, or its path contains a symbolic link"
             ));
@@ -105,8 +119,8 @@ pub fn bring(
     let missing = missing(&origin, tree);
     if !missing.is_empty() {
         told.push(KeepMessage::Warning(format!(
-            "the worktree of --isolate has no {}, which git ignores: if checks need them, name them in the recipe, as \
-             `isolate: {{ keep: [{}] }}`",
+            "the worktree of --isolate has no {}, which git ignores: if checks need them, run a recipe file that names them, as \
+             `isolate: {{ keep: [{}] }}` (`overnight recipe new` writes one, with `--from` a copy of a built-in one)",
             first_names(&missing, NAMED),
             yaml_word(&missing[0])
         )));
@@ -317,7 +331,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Directories at the top of the original that git ignores and the worktree lacks.
+/// Directories at the top of the original that git ignores and the worktree lacks, without caches: nothing needs these.
 fn missing(origin: &Path, tree: &Path) -> Vec<String> {
     let Ok(handle) = DirHandle::open(origin) else {
         return Vec::new();
@@ -332,7 +346,9 @@ fn missing(origin: &Path, tree: &Path) -> Vec<String> {
     let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     let names = dirs.filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> = names
-        .filter(|name| !matches!(name.as_str(), ".git" | ".overnight"))
+        .filter(|name| !matches!(name.as_str(), ".git" | ".overnight" | "__pycache__"))
+        // Some tools mark virtual environments as caches, too.
+        .filter(|name| !is_cache(&origin.join(name)) || origin.join(name).join("pyvenv.cfg").is_file())
         .filter(|name| std::fs::symlink_metadata(tree.join(name)).is_err())
         // A directory may also ignore itself with its own `.gitignore`.
         .filter(|name| {
@@ -461,18 +477,41 @@ mod tests {
                 "{name}"
             );
         }
+        // What recipes for many projects name is left out.
+        std::os::unix::fs::symlink("../outside", origin.join("venv")).unwrap();
+        let (standing, told) = bring(&origin, &tree, &kept(&["venv"]), false, &CancellationToken::new()).unwrap();
+        assert!(standing.brought.is_empty());
+        assert!(
+            matches!(&told[..], [KeepMessage::Warning(text)] if text.contains("venv") && text.contains("left out")),
+            "{told:?}"
+        );
         assert_eq!(std::fs::read_dir(&tree).unwrap().count(), 0);
     }
 
     #[test]
     fn what_is_missing_is_named_once() {
-        let (_dir, origin, tree) = trees(&["node_modules/x", "target/y", ".venv/z", "plain/p", ".git/config"]);
+        let (_dir, origin, tree) = trees(&[
+            "node_modules/x",
+            "target/y",
+            ".venv/pyvenv.cfg",
+            "plain/p",
+            ".git/config",
+        ]);
+        for dir in [".venv", ".pytest_cache"] {
+            std::fs::create_dir_all(origin.join(dir)).unwrap();
+            std::fs::write(
+                origin.join(dir).join("CACHEDIR.TAG"),
+                "Signature: 8a477f597d28d172789f06886806bc55\n",
+            )
+            .unwrap();
+        }
+        std::fs::write(origin.join(".pytest_cache/.gitignore"), "*\n").unwrap();
         std::fs::write(origin.join(".gitignore"), "node_modules/\n/target\n").unwrap();
         std::fs::write(origin.join(".venv/.gitignore"), "*\n").unwrap();
         let (_, told) = bring(
             &origin,
             &tree,
-            &kept(&["target", "gone"]),
+            &kept(&["target", "gone", "venv", "web/node_modules"]),
             false,
             &CancellationToken::new(),
         )
