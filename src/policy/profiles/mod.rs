@@ -363,6 +363,8 @@ pub struct ArgumentSpec {
     pub script: bool,
     /// Whether a rule grants it only if it spells out the subcommand.
     pub spelled: bool,
+    /// Whether a rule's prefix may skip the words of this subcommand, and what follows is another one.
+    pub skipped: bool,
     /// Whether words that begin with `+` are options.
     pub plus: bool,
     /// With fewer operands than this it writes files with names of its own choice.

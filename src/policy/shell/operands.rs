@@ -308,9 +308,8 @@ fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
     }
 }
 
-/// Handles global options, then the words of the subcommand, then its own arguments. Returns whether there was a
-/// subcommand.
-fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> bool {
+/// Handles the options before the subcommand; returns the index after them.
+fn global_options(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> usize {
     let mut at = start;
     while let Some(text) = pass.words.get(at).and_then(ShellWord::exact) {
         if pass.has_code
@@ -336,6 +335,20 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> 
         if is_harmless && profile.top.passed.iter().any(|passed| passed == name) {
             pass.used.passed_over.extend(before..at);
         }
+    }
+    at
+}
+
+/// Handles global options, then the words of the subcommand, then its own arguments. Returns whether there was a
+/// subcommand.
+fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> bool {
+    let mut at = global_options(pass, profile, start);
+    while let Some((name, _)) = subcommand(pass.words, profile, at).filter(|(_, section)| section.skipped)
+        && !pass.has_code
+    {
+        let behind = at + name.len();
+        pass.used.passed_over.extend(at..behind);
+        at = global_options(pass, profile, behind);
     }
     if pass.has_code {
         arguments(pass, &profile.top, at);
