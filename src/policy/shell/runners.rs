@@ -5,7 +5,7 @@ use super::scope::{CommandWalk, ShellState};
 use super::{CommandRefusal, ShellWord, place, wrappers};
 use crate::base::access::PathStatus;
 use crate::base::grant::Starts;
-use crate::policy::profiles::{self, Ecosystem, SideEffects};
+use crate::policy::profiles::{self, Ecosystem, SideEffects, WriteExtent};
 
 /// How an installed program is started: by another program, or by its path in the tree.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -705,8 +705,7 @@ fn node_bin(walk: &CommandWalk<'_>, dir: &str, name: &str) -> Option<String> {
 /// The effects of an installed program without a profile, if a rule spells out the runner or the path.
 pub(crate) fn unprofiled() -> SideEffects {
     SideEffects {
-        tree: true,
-        ruled: false,
+        writes: WriteExtent::Tree,
         starts: Starts::Anything,
     }
 }

@@ -212,7 +212,7 @@ fn a_result_of_this_run_is_free_to_read() {
     );
 }
 
-/// Nobody knows which paths it writes, so each file is ruled on after the command.
+/// Which paths it writes is unknown, so each file is ruled on after the command.
 #[test]
 fn a_program_without_a_profile_writes_what_rules_for_writing_allow() {
     let rules = |writes: &str| {
