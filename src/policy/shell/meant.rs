@@ -55,12 +55,14 @@ pub fn same_commands(words: &[&str]) -> Vec<(usize, Vec<String>)> {
     }
     for pair in BETWEEN {
         for (given, other) in [(pair[0], pair[1]), (pair[1], pair[0])] {
-            let form = listed(given);
-            if let [first, behind @ ..] = form.as_slice()
-                && *first == program
-                && begins(behind)
-            {
-                found.push((form.len(), listed(other).into_iter().map(str::to_owned).collect()));
+            let mut form = given.split_whitespace();
+            if form.next() != Some(program) {
+                continue;
+            }
+            let behind: Vec<&str> = form.collect();
+            if begins(&behind) {
+                let replaced = listed(other).into_iter().map(str::to_owned);
+                found.push((1 + behind.len(), replaced.collect()));
             }
         }
     }

@@ -123,6 +123,14 @@ fn a_fix_names_the_real_path() {
         ruling.fix
     );
     assert!(command(&set, "cargo test").fix.contains("`cargo test`"));
+    let curl = set_of(&["version: 1\nrules:\n  - { allow: run_shell_command, commands: [curl] }\n"]);
+    for (url, listed) in [
+        ("http://Docs.rs:8080/a?b", "with `http://docs.rs:8080` under"),
+        ("https://docs.rs/a", "with the host of https://docs.rs/a under"),
+    ] {
+        let fix = command(&curl, &format!("curl '{url}'")).fix;
+        assert!(fix.contains(listed), "{url}: {fix}");
+    }
 }
 
 #[test]
