@@ -213,17 +213,12 @@ impl PolicySet {
             return false;
         };
         let denies = |rule: &Rule| {
-            let unconditional = rule.effect == RuleEffect::Deny
+            let by_commands_alone = rule.effect == RuleEffect::Deny
+                && rule.is_unconditional()
                 && rule.paths.is_none()
-                && rule.hosts.is_none()
-                && rule.with.is_empty()
-                && rule.except.commands.is_empty();
-            unconditional
-                && rule
-                    .commands
-                    .iter()
-                    .flatten()
-                    .any(|denied| words.starts_with(&denied.words))
+                && rule.hosts.is_none();
+            let mut denied = rule.commands.iter().flatten();
+            by_commands_alone && denied.any(|denied| denied.includes(&words))
         };
         let mut rules = self.files.iter().flat_map(|file| &file.rules);
         rules.any(denies)

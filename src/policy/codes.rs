@@ -231,7 +231,7 @@ pub const CODES: &[Code] = &[
     ),
     plain(
         "modify_failed",
-        "the program of a modify rule failed, or printed what the call cannot be made of",
+        "the program of a modify rule failed, or printed output that is not a valid call",
         "change the content so that the program accepts it, or fix the rule",
     ),
     detailed("limit", "a limit was reached", "make it smaller, or raise the limit"),

@@ -6,13 +6,13 @@ mod coverage;
 use super::bounds::refuse;
 use super::changes::{Author, ChangeRuling, rule_change};
 use super::files::PathPattern;
-use super::installed;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, RuledCommand, Uses};
 use super::nearest;
-use super::needs::{MAX_NEEDS, Need, gather, line, prefix_of, typed_line};
-use super::profiles::SideEffects;
-use super::rule_match::{OTHER_TOOL, allows, forbids, modifies, only_searches};
+use super::needs::{MAX_NEEDS, Need, gather, line, prefix_of, typed_line, written};
+use super::profiles::{SideEffects, WriteExtent};
+use super::rule_match::{OTHER_TOOL, allows, forbids, modifies, only_searches, with_scheme};
 use super::shell::{self, CommandReading, CommandRefusal, FileUse, Simple};
+use super::{hosts, installed};
 use crate::base::access::{Access, FsView, PathStatus};
 use crate::base::grant::{Starts, WriteKind, WritePath, Writes};
 use crate::base::ruling::{Considered, Decision, Deferred, PolicyInput, Ruling};
@@ -204,7 +204,7 @@ pub(super) struct Context<'a> {
 }
 
 /// Whether the allow rules of every file cover an access, whatever its other rules say.
-pub(super) fn covers(context: &Context<'_>, need: &Need<'_>) -> bool {
+pub(super) fn allow_rules_cover(context: &Context<'_>, need: &Need<'_>) -> bool {
     let judge = Judge {
         set: context.set,
         asked: context.asked,
@@ -261,15 +261,15 @@ fn writes(context: &Context<'_>, readings: &[CommandReading]) -> Writes {
     let mut all = Writes::Nothing;
     for reading in readings {
         for simple in reading.commands.iter() {
-            let effect = effect_by_rules(context.set, context.asked, simple);
-            if effect.tree {
-                return Writes::Tree;
-            }
-            if effect.ruled {
-                all = all.union(Writes::Paths {
-                    paths: ruled_places(context),
-                    maybe: Vec::new(),
-                });
+            match effect_by_rules(context.set, context.asked, simple).writes {
+                WriteExtent::Tree => return Writes::Tree,
+                WriteExtent::RuledPaths => {
+                    all = all.union(Writes::Paths {
+                        paths: ruled_places(context),
+                        maybe: Vec::new(),
+                    });
+                }
+                WriteExtent::NamedPaths => {}
             }
             all = all.union(places(context, &simple.writes));
             all = all.union(beside(context, simple));
@@ -387,11 +387,11 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &PolicyInput<'_>, simple: 
             let shell = matches!(simple.program.as_str(), "bash" | "sh" | "dash" | "zsh")
                 && (rule.any_args || spells_script(rule, simple));
             match rule.writes {
-                Some(RuleWrites::Tree) => here.tree = true,
-                None if shell => here.tree = true,
-                Some(RuleWrites::Nothing) => (here.tree, here.ruled) = (false, false),
+                Some(RuleWrites::Tree) => here.writes = WriteExtent::Tree,
+                None if shell => here.writes = WriteExtent::Tree,
                 // Without a profile no word says which paths the program writes.
-                Some(RuleWrites::Paths) => (here.tree, here.ruled) = (false, !simple.profiled),
+                Some(RuleWrites::Paths) if !simple.profiled => here.writes = WriteExtent::RuledPaths,
+                Some(RuleWrites::Nothing | RuleWrites::Paths) => here.writes = WriteExtent::NamedPaths,
                 None => {}
             }
             match rule.runs {
@@ -404,8 +404,7 @@ pub(super) fn effect_by_rules(set: &PolicySet, asked: &PolicyInput<'_>, simple: 
         least = Some(match least {
             None => here,
             Some(before) => SideEffects {
-                tree: before.tree && here.tree,
-                ruled: (before.tree || before.ruled) && (here.tree || here.ruled) && !(before.tree && here.tree),
+                writes: before.writes.min(here.writes),
                 starts: before.starts.stricter(&here.starts),
             },
         });
@@ -651,12 +650,7 @@ impl Judge<'_> {
     fn missing_rule(&self, need: &Need<'_>) -> String {
         let tool = self.asked.tool;
         let path = match need.place() {
-            // A directory that is written must be covered with all below it.
-            Some((place, true))
-                if matches!(place.found, PathStatus::Dir | PathStatus::NewDir) && !place.path.is_empty() =>
-            {
-                format!("{}/", place.shown())
-            }
+            Some((place, true)) => written(place, place.shown()),
             Some((place, _)) => place.shown().to_owned(),
             None => ".".to_owned(),
         };
@@ -664,13 +658,12 @@ impl Judge<'_> {
             Need::Tool => format!("needs a rule `allow: {tool}`"),
             Need::Read(_) | Need::Write(_) => format!("needs a rule that allows {tool} on {path}"),
             Need::Url(url) | Need::ShellHost(url, _) => {
-                match url.strip_prefix("http://") {
+                match hosts::target(&with_scheme(url)) {
                     // A listed host alone allows https only.
-                    Some(rest) => {
-                        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-                        format!("needs a rule that allows {tool} with `http://{host}` under `hosts`")
+                    Ok(target) if !target.secure => {
+                        format!("needs a rule that allows {tool} with `{target}` under `hosts`")
                     }
-                    None => format!("needs a rule that allows {tool} with the host of {url} under `hosts`"),
+                    _ => format!("needs a rule that allows {tool} with the host of {url} under `hosts`"),
                 }
             }
             Need::Command(simple) | Need::State(simple) => {

@@ -497,11 +497,11 @@ fn by_name(
                 "`{}` waits for approval, and was not known before the command ran",
                 shown(exec)
             );
-            return Err(denial(
-                ruling.rule,
-                reason,
-                "write the words out, so that the command can be held before it starts".to_owned(),
-            ));
+            let fix = "write the words out, so that the command can be held before it starts".to_owned();
+            return Err(ExecDenial {
+                ruling: Some(ruling.code),
+                ..denial(ruling.rule, reason, fix)
+            });
         }
         Decision::Deny => {
             return Err(ExecDenial {

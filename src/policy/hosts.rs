@@ -279,6 +279,18 @@ impl HostPattern {
     }
 }
 
+/// As `hosts` and `network` list it.
+impl fmt::Display for UrlTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, standard) = if self.secure { ("", 443) } else { ("http://", 80) };
+        write!(f, "{scheme}{}", self.host)?;
+        match self.port == standard {
+            true => Ok(()),
+            false => write!(f, ":{}", self.port),
+        }
+    }
+}
+
 impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.secure {

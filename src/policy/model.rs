@@ -224,6 +224,13 @@ pub struct CommandPrefix {
     pub span: Span,
 }
 
+impl CommandPrefix {
+    /// Whether every command that begins with these words begins with the prefix.
+    pub(super) fn includes(&self, words: &[PrefixWord]) -> bool {
+        words.starts_with(&self.words)
+    }
+}
+
 /// The condition of a rule on an argument.
 #[derive(Clone, Debug)]
 pub struct ValuePattern {
@@ -346,6 +353,13 @@ impl Rule {
     /// Whether the rule is only about calls with certain arguments.
     pub(super) fn is_about_arguments(&self) -> bool {
         self.commands.is_some() || self.hosts.is_some() || !self.with.is_empty()
+    }
+
+    /// Whether the rule applies to all that its tools, paths, commands and hosts name: no condition on an argument, no
+    /// exception.
+    pub(super) fn is_unconditional(&self) -> bool {
+        let except = &self.except;
+        self.with.is_empty() && except.paths.is_empty() && except.commands.is_empty() && except.hosts.is_empty()
     }
 
     /// Whether the rule is narrowed by what a call touches.

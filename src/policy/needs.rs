@@ -1,7 +1,7 @@
 //! Splits a call into its single accesses, each of which must be covered.
 
 use super::shell::{CommandReading, FileUse, ShellWord, Simple, WordKind};
-use crate::base::access::{Access, ResolvedPath};
+use crate::base::access::{Access, PathStatus, ResolvedPath};
 use crate::base::ruling::PolicyInput;
 use crate::base::secret::shortened;
 
@@ -188,6 +188,14 @@ const WITH_SUBCOMMANDS: &[&str] = &[
     "./gradlew",
     "./mvnw",
 ];
+
+/// How `paths` lists a written place under this name: a directory with all below it, as a rule must cover it.
+pub fn written(place: &ResolvedPath, name: &str) -> String {
+    match place.found {
+        PathStatus::Dir | PathStatus::NewDir if !place.path.is_empty() => format!("{name}/"),
+        _ => name.to_owned(),
+    }
+}
 
 /// The shortest prefix that identifies what a command does: the program, its subcommand, the script of `npm run`, the
 /// module of `python -m`.

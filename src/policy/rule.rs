@@ -11,6 +11,7 @@ use super::shell::parse_prefix;
 use super::text_values::{string, strings};
 use crate::base::call::{ToolKind, ToolSpec, Touches};
 use crate::base::glob::has_odd_backslash;
+use crate::base::quote::yaml_string;
 use crate::diag::diagnostic::{any_error, list};
 use crate::diag::reader::{Problems, wrong_type};
 use crate::diag::{
@@ -481,8 +482,11 @@ fn with_arguments(name: &str, known: &KnownTools) -> Option<String> {
         Touches::Directory | Touches::File | Touches::Patterns | Touches::WrittenFile => "paths",
         Touches::Nothing => return Some(format!("write `{ours}`")),
     };
-    let inner = if inner.is_empty() { "…" } else { inner };
-    Some(format!("write `{ours}`, and in a line of its own `{key}: [{inner}]`"))
+    let inner = match inner {
+        "" => "…".to_owned(),
+        inner => yaml_string(inner),
+    };
+    Some(format!("write `{ours}`, and on a line of its own `{key}: [{inner}]`"))
 }
 
 /// The canonical name of a tool; reports a problem if there is none.

@@ -1,15 +1,15 @@
 //! `policy suggest`: the smallest rules that, added to a run's own policies, would have allowed what it did. Accesses
 //! that a person should decide about are listed in comments instead.
 
-use super::decide::{Context, covers};
+use super::decide::{Context, allow_rules_cover};
 use super::files::PathPattern;
-use super::hosts::{self, UrlTarget};
+use super::hosts;
 use super::load::DEFAULT;
 use super::model::{KnownTools, PolicySet, RuleEffect, SHELL, Uses, WishedLevel};
-use super::needs::{Need, hides_subcommand, line, prefix_of};
+use super::needs::{Need, hides_subcommand, line, prefix_of, written};
 use super::rule_match;
 use super::shell::{self, Grants};
-use crate::base::access::{Access, FsView, PathStatus, ResolvedPath};
+use crate::base::access::{Access, FsView};
 use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::event::Unruled;
 use crate::base::grant::JudgedExec;
@@ -66,7 +66,7 @@ pub struct Suggestion {
 }
 
 /// Codes of denials that a rule may lift: all others remain denied and are listed in comments.
-const OPEN: &[&str] = &[
+const LIFTABLE_CODES: &[&str] = &[
     "allowed",
     "modify_rule",
     "suspend_rule",
@@ -87,7 +87,7 @@ impl Suggestion {
     pub fn note(&mut self, run: &RunToCover, fs_view: &FsView<'_>) {
         let policies = run.policies.as_ref();
         let granted = policies.map(PolicySet::env_pass).unwrap_or_default();
-        let view = View {
+        let context = RunContext {
             policies,
             fs_view,
             grants: Grants {
@@ -101,10 +101,10 @@ impl Suggestion {
             .iter()
             .filter(|call| !policies.is_some_and(|set| is_allowed(set, call, fs_view)));
         for call in missed {
-            note(call, &view, self);
+            note(call, &context, self);
         }
         for exec in &run.shown.execs {
-            note_exec(exec, &view, self);
+            note_exec(exec, &context, self);
         }
         for unruled in &run.shown.unruled {
             note_change(unruled, self);
@@ -119,15 +119,15 @@ impl Suggestion {
 }
 
 /// What the calls of a run are looked at with.
-struct View<'a> {
+struct RunContext<'a> {
     policies: Option<&'a PolicySet>,
     fs_view: &'a FsView<'a>,
     grants: Grants<'a>,
 }
 
-impl View<'_> {
+impl RunContext<'_> {
     /// The same without the policies: everything is noted, whether a rule covers it or not.
-    fn of_all(&self) -> Self {
+    fn without_policies(&self) -> Self {
         Self {
             policies: None,
             ..*self
@@ -135,7 +135,7 @@ impl View<'_> {
     }
 
     /// Whether the run's own policies cover an access, so that no rule is missing for it.
-    fn covers(&self, need: &Need<'_>, asked: &PolicyInput<'_>) -> bool {
+    fn allow_rules_cover(&self, need: &Need<'_>, asked: &PolicyInput<'_>) -> bool {
         let uses = Uses::default();
         self.policies.is_some_and(|set| {
             let context = Context {
@@ -145,7 +145,7 @@ impl View<'_> {
                 uses: &uses,
                 witness: self.grants.witness,
             };
-            covers(&context, need)
+            allow_rules_cover(&context, need)
         })
     }
 }
@@ -195,10 +195,17 @@ fn of_rule(rule: Option<&str>) -> String {
 }
 
 /// Codes of calls for which a rule is missing although other rules cover them.
-const COVERED: &[&str] = &["modify_rule", "suspend_rule", "times_used_up"];
+const NEEDS_RULE_ALTHOUGH_COVERED: &[&str] = &["modify_rule", "suspend_rule", "times_used_up"];
 
-fn note(call: &RecordedCall, view: &View<'_>, used: &mut Suggestion) {
-    if call.ruling.decision != Decision::Allow && !OPEN.contains(&call.ruling.code.as_str()) {
+/// Adds what is missing for a tool; nothing, if nothing is.
+fn add(found: &mut BTreeMap<String, BTreeSet<String>>, tool: &str, missing: BTreeSet<String>) {
+    if !missing.is_empty() {
+        found.entry(tool.to_owned()).or_default().extend(missing);
+    }
+}
+
+fn note(call: &RecordedCall, run: &RunContext<'_>, used: &mut Suggestion) {
+    if call.ruling.decision != Decision::Allow && !LIFTABLE_CODES.contains(&call.ruling.code.as_str()) {
         let rule = of_rule(call.ruling.rule.as_deref());
         used.left.insert(format!(
             "{}: {} ({}{rule})",
@@ -207,9 +214,9 @@ fn note(call: &RecordedCall, view: &View<'_>, used: &mut Suggestion) {
         return;
     }
     let access = &call.access;
-    let view = match COVERED.contains(&call.ruling.code.as_str()) {
-        true => &view.of_all(),
-        false => view,
+    let run = match NEEDS_RULE_ALTHOUGH_COVERED.contains(&call.ruling.code.as_str()) {
+        true => &run.without_policies(),
+        false => run,
     };
     let asked = PolicyInput {
         tool: &call.tool,
@@ -218,18 +225,22 @@ fn note(call: &RecordedCall, view: &View<'_>, used: &mut Suggestion) {
         args: &call.args,
     };
     for command in &access.commands {
-        note_command(command, view, &asked, used);
+        note_command(command, run, &asked, used);
     }
-    for url in access.urls.iter().filter(|url| !view.covers(&Need::Url(url), &asked)) {
+    for url in access
+        .urls
+        .iter()
+        .filter(|url| !run.allow_rules_cover(&Need::Url(url), &asked))
+    {
         if let Ok(target) = hosts::target(url) {
-            used.hosts.entry(call.tool.clone()).or_default().insert(listed(&target));
+            add(&mut used.hosts, &call.tool, BTreeSet::from([target.to_string()]));
         }
     }
     if !access.writes.is_empty() {
-        let paths = used.writes.entry(call.tool.clone()).or_default();
         let writes = access.writes.iter();
-        let missing = writes.filter(|place| !view.covers(&Need::Write(place), &asked));
-        paths.extend(missing.map(written));
+        let missing = writes.filter(|place| !run.allow_rules_cover(&Need::Write(place), &asked));
+        let missing = missing.map(|place| written(place, &place.path));
+        add(&mut used.writes, &call.tool, missing.collect());
     } else if !access.reads.is_empty() {
         used.reading.insert(call.tool.clone());
     } else if access.commands.is_empty() && access.urls.is_empty() && !super::model::needs_no_rule(&call.tool) {
@@ -244,9 +255,12 @@ fn note(call: &RecordedCall, view: &View<'_>, used: &mut Suggestion) {
 
 /// Suggests what no rule granted at an exec, as if its words had been written out, but not what a rule or a bound forbids,
 /// nor a program that its caller may not start: a rule for the caller decides that.
-fn note_exec(exec: &JudgedExec, view: &View<'_>, used: &mut Suggestion) {
+fn note_exec(exec: &JudgedExec, run: &RunContext<'_>, used: &mut Suggestion) {
     let Some(denial) = &exec.denied else { return };
-    let is_open = denial.ruling.as_deref().is_some_and(|code| OPEN.contains(&code));
+    let is_open = denial
+        .ruling
+        .as_deref()
+        .is_some_and(|code| LIFTABLE_CODES.contains(&code));
     if !is_open {
         let rule = of_rule(denial.rule.as_deref());
         let words = exec.argv.join(" ");
@@ -260,6 +274,14 @@ fn note_exec(exec: &JudgedExec, view: &View<'_>, used: &mut Suggestion) {
         ));
         return;
     }
+    let is_covered = denial
+        .ruling
+        .as_deref()
+        .is_some_and(|code| NEEDS_RULE_ALTHOUGH_COVERED.contains(&code));
+    let run = match is_covered {
+        true => &run.without_policies(),
+        false => run,
+    };
     let asked = exec.argv.first().map_or("", String::as_str);
     let file = exec.path.rsplit('/').next().unwrap_or_default();
     // A program's name (`argv[0]`) can be anything; a path that was written out identifies the file.
@@ -277,7 +299,7 @@ fn note_exec(exec: &JudgedExec, view: &View<'_>, used: &mut Suggestion) {
         origin: &shell.origin,
         args: &Value::Null,
     };
-    note_command(&command, view, &asked, used);
+    note_command(&command, run, &asked, used);
 }
 
 /// Suggests writing a restored file. A new file that was left out of the patch is only mentioned, because it may belong
@@ -299,21 +321,13 @@ fn note_change(unruled: &Unruled, used: &mut Suggestion) {
         .insert(format!("{}: {what} ({}{rule})", unruled.path, unruled.code));
 }
 
-/// A written place as `paths` lists it: a directory with all below it, as a rule must cover it.
-fn written(place: &ResolvedPath) -> String {
-    match place.found {
-        PathStatus::Dir | PathStatus::NewDir if !place.path.is_empty() => format!("{}/", place.path),
-        _ => place.path.clone(),
-    }
-}
-
 fn note_command(
     command: &crate::base::access::CommandAccess,
-    view: &View<'_>,
+    run: &RunContext<'_>,
     asked: &PolicyInput<'_>,
     used: &mut Suggestion,
 ) {
-    let reading = match shell::read(&command.text, &command.dir, view.fs_view, &view.grants) {
+    let reading = match shell::read(&command.text, &command.dir, run.fs_view, &run.grants) {
         Ok(reading) => reading,
         Err(refusal) => {
             used.left
@@ -329,14 +343,14 @@ fn note_command(
         .flat_map(|simple| simple.writes.iter().map(of_command(simple)));
     for (file, simple) in outer.chain(own) {
         if let Some(place) = &file.place
-            && !view.covers(&Need::ShellWrite(file, simple), asked)
+            && !run.allow_rules_cover(&Need::ShellWrite(file, simple), asked)
         {
-            used.shell_writes.insert(written(place));
+            used.shell_writes.insert(written(place, &place.path));
         }
     }
     for simple in reading.commands.iter().filter(|simple| !simple.state_only) {
         match simple.concern() {
-            _ if view.covers(&Need::Command(simple), asked) => {}
+            _ if run.allow_rules_cover(&Need::Command(simple), asked) => {}
             Some(concern) => {
                 used.left
                     .insert(format!("{SHELL}: {} ({})", concern.reason, concern.code));
@@ -352,21 +366,13 @@ fn note_command(
         let targets = simple
             .hosts
             .iter()
-            .filter(|url| !view.covers(&Need::ShellHost(url, simple), asked))
+            .filter(|url| !run.allow_rules_cover(&Need::ShellHost(url, simple), asked))
             .filter_map(|url| hosts::target(&rule_match::with_scheme(url)).ok());
-        used.hosts
-            .entry(SHELL.to_owned())
-            .or_default()
-            .extend(targets.map(|target| listed(&target)));
-    }
-}
-
-/// A host as `hosts` and `network` list it.
-fn listed(target: &UrlTarget) -> String {
-    let (scheme, standard) = if target.secure { ("", 443) } else { ("http://", 80) };
-    match target.port == standard {
-        true => format!("{scheme}{}", target.host),
-        false => format!("{scheme}{}:{}", target.host, target.port),
+        add(
+            &mut used.hosts,
+            SHELL,
+            targets.map(|target| target.to_string()).collect(),
+        );
     }
 }
 
@@ -454,7 +460,7 @@ fn render(used: &Suggestion) -> String {
             &[("commands", used.commands.iter().cloned().collect())],
         );
     }
-    for (tool, hosts) in used.hosts.iter().filter(|(_, hosts)| !hosts.is_empty()) {
+    for (tool, hosts) in &used.hosts {
         rule(
             &mut rules,
             &yaml_string(tool),
@@ -469,7 +475,7 @@ fn render(used: &Suggestion) -> String {
         out.push_str(&rules);
     }
     // A rule for a command lets it start; it reaches a host only if the sandbox has that host, too.
-    if let Some(hosts) = used.hosts.get(SHELL).filter(|hosts| !hosts.is_empty()) {
+    if let Some(hosts) = used.hosts.get(SHELL) {
         let hosts: Vec<String> = hosts.iter().map(|host| yaml_string(host)).collect();
         out.push_str("sandbox:\n  # Every command can send what it can read to these hosts.\n");
         let _ = writeln!(out, "  network: [{}]", hosts.join(", "));

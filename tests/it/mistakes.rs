@@ -477,9 +477,9 @@ fn what_other_tools_have_is_told_by_what_to_write_here() {
         &["policy", "check", "policy.yaml"],
         3,
         &[
-            "write `run_shell_command`, and in a line of its own `commands: [git]`",
-            "write `read_file`, and in a line of its own `paths: [src/**]`",
-            "write `web_fetch`, and in a line of its own `hosts: [docs.rs]`",
+            "write `run_shell_command`, and on a line of its own `commands: [\"git\"]`",
+            "write `read_file`, and on a line of its own `paths: [\"src/**\"]`",
+            "write `web_fetch`, and on a line of its own `hosts: [\"docs.rs\"]`",
             "write one of `rust`, `node`",
         ],
     );

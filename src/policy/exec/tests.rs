@@ -118,6 +118,21 @@ fn words_are_ruled_as_they_really_are() {
     }
 }
 
+/// A denial names the ruling on the words, also where they would have waited for approval.
+#[test]
+fn what_would_wait_for_approval_is_denied_with_that_code() {
+    let policy = "version: 1\nrules:\n  - { allow: run_shell_command, commands: [git push] }\n  - { id: push, suspend: run_shell_command, commands: [git push] }\n";
+    let args = json!({});
+    let exec = exec(Starts::Judged, "/usr/bin/git", &["push"], "/ws");
+    let found = judge(&set(policy), &asked(&args), &setting(), &exec, &FS_VIEW, &mut |_| {});
+    let ExecAnswer::Deny(denial) = found else {
+        panic!("{found:?}");
+    };
+    assert_eq!(denial.code, "exec_denied");
+    assert_eq!(denial.ruling.as_deref(), Some("suspend_rule"));
+    assert_eq!(denial.rule.as_deref(), Some("push"));
+}
+
 #[test]
 fn operands_of_which_the_sandbox_shows_nothing_do_no_harm() {
     let args = json!({});

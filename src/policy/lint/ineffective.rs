@@ -32,16 +32,15 @@ pub fn shadowed(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
 
 /// Whether, by its text, `wide` certainly matches everything that `narrow` matches.
 fn includes(wide: &Rule, narrow: &Rule) -> bool {
-    let plain = wide.with.is_empty()
-        && wide.except.paths.is_empty()
-        && wide.except.commands.is_empty()
-        && wide.except.hosts.is_empty();
     let tools = narrow.tools.iter().all(|tool| {
         wide.tools.contains(&ToolPattern::Any)
             || wide.tools.contains(tool)
             || matches!(tool, ToolPattern::Name(name) if wide.is_about_builtin(name))
     });
-    plain && tools && (!narrow.any_args || wide.any_args || wide.commands.is_none()) && narrowing_includes(wide, narrow)
+    wide.is_unconditional()
+        && tools
+        && (!narrow.any_args || wide.any_args || wide.commands.is_none())
+        && narrowing_includes(wide, narrow)
 }
 
 fn narrowing_includes(wide: &Rule, narrow: &Rule) -> bool {
@@ -64,7 +63,7 @@ fn narrowing_includes(wide: &Rule, narrow: &Rule) -> bool {
         (None, None) => true,
         (Some(wide), Some(narrow)) => narrow
             .iter()
-            .all(|prefix| wide.iter().any(|other| prefix.words.starts_with(&other.words))),
+            .all(|prefix| wide.iter().any(|other| other.includes(&prefix.words))),
         _ => false,
     };
     let hosts = match (&wide.hosts, &narrow.hosts) {

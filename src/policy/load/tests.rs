@@ -34,6 +34,30 @@ fn an_example_is_a_call_as_the_tool_takes_it() {
     of("{ allow: replace, with: { file_path: a.rs }, match: [a.rs], not_match: [b.rs] }");
 }
 
+/// What is written for a tool with arguments in brackets loads as it stands, whatever the arguments are.
+#[test]
+fn the_key_that_a_tool_with_arguments_needs_is_yaml() {
+    for (written, inner) in [
+        ("Read(**/*.ts)", "**/*.ts"),
+        (r#"Bash(git log --format="%H, %s")"#, r#"git log --format="%H, %s""#),
+        ("Edit(src/{a,b}.ts)", "src/{a,b}.ts"),
+    ] {
+        let policy = format!("version: 1\nrules:\n  - allow: '{written}'\n");
+        let problems = load(&mut SourceFiles::new(), &[source(&policy)], &KnownTools::builtin());
+        let help = problems.unwrap_err()[0].help.clone().unwrap();
+        let (tool, key) = help
+            .strip_prefix("write `")
+            .and_then(|rest| rest.strip_suffix('`'))
+            .and_then(|rest| rest.split_once("`, and on a line of its own `"))
+            .unwrap();
+        let set = loaded(&[&format!("version: 1\nrules:\n  - allow: {tool}\n    {key}\n")]);
+        let rule = &set.files[0].rules[0];
+        let paths = rule.paths.iter().flatten().map(|pattern| pattern.text().to_owned());
+        let commands = rule.commands.iter().flatten().map(|prefix| prefix.text.clone());
+        assert_eq!(paths.chain(commands).collect::<Vec<_>>(), [inner], "{help}");
+    }
+}
+
 #[test]
 fn problems_have_code_and_place() {
     let mut files = SourceFiles::new();

@@ -14,13 +14,22 @@ use std::sync::OnceLock;
 
 pub use read::profile as read;
 
+/// How far a program writes, from the least to the most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WriteExtent {
+    /// Only what its operands and options name.
+    #[default]
+    NamedPaths,
+    /// Any file that a rule for writing allows. Which ones is unknown, because the program has no profile.
+    RuledPaths,
+    /// Anywhere in the workspace, as build tools, test runners and interpreters do.
+    Tree,
+}
+
 /// What a program does besides what its operands say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SideEffects {
-    /// Whether it writes anywhere in the workspace, as build tools, test runners and interpreters do.
-    pub tree: bool,
-    /// Whether it writes any file that a rule for writing allows. Nobody knows which: it has no profile.
-    pub ruled: bool,
+    pub writes: WriteExtent,
     pub starts: Starts,
 }
 
@@ -363,6 +372,8 @@ pub struct ArgumentSpec {
     pub script: bool,
     /// Whether a rule grants it only if it spells out the subcommand.
     pub spelled: bool,
+    /// Whether a rule's prefix may skip the words of this subcommand, and what follows is another one.
+    pub skipped: bool,
     /// Whether words that begin with `+` are options.
     pub plus: bool,
     /// With fewer operands than this it writes files with names of its own choice.
@@ -381,8 +392,10 @@ impl ArgumentSpec {
     /// The program's effects besides its operands.
     pub(crate) fn effect(&self) -> SideEffects {
         SideEffects {
-            tree: self.tree.unwrap_or(false),
-            ruled: false,
+            writes: match self.tree {
+                Some(true) => WriteExtent::Tree,
+                Some(false) | None => WriteExtent::NamedPaths,
+            },
             starts: self.starts.clone().unwrap_or_default(),
         }
     }

@@ -13,16 +13,17 @@ const MAX_WORDS: usize = 5_000;
 /// Lists under `options` whose entries take no value.
 pub(super) const FLAG_LISTS: [&str; 3] = ["harmless", PASSED_OVER, "rewrites-input"];
 
-/// The list of the options that a rule's prefix may skip.
+/// The list of the options that a rule's prefix may skip, and the trait of a subcommand that it may skip.
 const PASSED_OVER: &str = "passed-over";
 
 /// The values of `traits`.
-pub(super) const TRAITS: [&str; 7] = [
+pub(super) const TRAITS: [&str; 8] = [
     "all-harmless",
     "numbers",
     "one-dash",
     "script",
     "spelled-out",
+    PASSED_OVER,
     "plus",
     "runs-input",
 ];
@@ -157,6 +158,7 @@ fn section(files: &SourceFiles, reader: &mut Reader<'_>, base: ArgumentSpec, pro
             "one-dash" => &mut section.single,
             "script" => &mut section.script,
             "spelled-out" => &mut section.spelled,
+            PASSED_OVER => &mut section.skipped,
             "plus" => &mut section.plus,
             "runs-input" => &mut section.runs_input,
             _ => {

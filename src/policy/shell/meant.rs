@@ -1,122 +1,78 @@
 //! Finds the words of a deny rule in other spellings: abbreviated, in a group of short options, in the long or short
 //! form of an option, as an alias of a subcommand, after operands. If in doubt, a word matches.
 
-/// Programs, and the short letter and long name of their options.
-type OptionForms = (&'static [&'static str], &'static [(char, &'static str)]);
-
-/// Other forms of options, by program.
-const FORMS: [OptionForms; 8] = [
-    (
-        &["git"],
-        &[
-            ('f', "force"),
-            ('d', "delete"),
-            ('n', "no-verify"),
-            ('i', "interactive"),
-            ('o', "output"),
-        ],
-    ),
-    (
-        &["rm", "cp", "mv", "chmod", "chown", "chgrp", "ln"],
-        &[('r', "recursive"), ('R', "recursive"), ('f', "force")],
-    ),
-    (
-        &["sed", "gsed"],
-        &[('i', "in-place"), ('f', "file"), ('e', "expression")],
-    ),
-    (
-        &["curl"],
-        &[
-            ('X', "request"),
-            ('o', "output"),
-            ('d', "data"),
-            ('T', "upload-file"),
-            ('F', "form"),
-            ('H', "header"),
-            ('k', "insecure"),
-            ('K', "config"),
-        ],
-    ),
-    (
-        &["docker", "podman", "nerdctl"],
-        &[
-            ('i', "interactive"),
-            ('t', "tty"),
-            ('d', "detach"),
-            ('v', "volume"),
-            ('p', "publish"),
-            ('e', "env"),
-        ],
-    ),
-    (&["npm", "pnpm"], &[('g', "global"), ('f', "force")]),
-    (
-        &["tar", "gtar", "bsdtar"],
-        &[
-            ('x', "extract"),
-            ('x', "get"),
-            ('c', "create"),
-            ('t', "list"),
-            ('r', "append"),
-            ('u', "update"),
-            ('A', "concatenate"),
-            ('A', "catenate"),
-            ('f', "file"),
-            ('C', "directory"),
-            ('P', "absolute-names"),
-            ('I', "use-compress-program"),
-        ],
-    ),
-    (
-        &["gh"],
-        &[
-            ('X', "method"),
-            ('f', "raw-field"),
-            ('F', "field"),
-            ('H', "header"),
-            ('R', "repo"),
-        ],
-    ),
-];
-
-/// Other names of subcommands.
-const NAMES: [(&str, &str, &[&str]); 13] = [
-    ("npm", "install", &["i", "in", "add", "isntall"]),
-    ("npm", "uninstall", &["un", "unlink", "remove", "rm", "r"]),
-    ("npm", "exec", &["x"]),
-    ("npm", "run", &["run-script", "rum", "urn"]),
-    ("npm", "test", &["t", "tst"]),
-    ("pnpm", "install", &["i"]),
-    ("pnpm", "remove", &["rm", "un", "uninstall"]),
-    ("cargo", "build", &["b"]),
-    ("cargo", "check", &["c"]),
-    ("cargo", "test", &["t"]),
-    ("cargo", "run", &["r"]),
-    ("cargo", "doc", &["d"]),
-    ("cargo", "remove", &["rm"]),
-];
+use super::spellings::{
+    ABBREVIATING, BETWEEN, COMMANDS, DASHLESS, MIXED, OPERANDS, OPTIONS, PLACES, PROGRAMS, SUBCOMMANDS, VERSIONED,
+    WITH_OBJECTS, WITH_TARGETS,
+};
 
 /// The fewest characters of an abbreviated subcommand.
 const SHORTEST: usize = 2;
 
-/// Programs that are also installed under their name with a version (`pip3`, `python3.12`).
-const VERSIONED: [&str; 3] = ["pip", "python", "pypy"];
-
-/// Programs whose operands are several targets in any order, and settings (`make CC=gcc clean deploy`).
-const WITH_TARGETS: [&str; 12] = [
-    "make", "gmake", "ninja", "just", "task", "rake", "ant", "gradle", "gradlew", "mvn", "mvnw", "tox",
-];
-
-/// Programs whose first word may be a group of short options without a dash (`tar xzf a.tgz`).
-const DASHLESS: [&str; 3] = ["tar", "gtar", "bsdtar"];
-
-/// Whether a program is the one that a deny rule names, or another version of it.
-pub fn is_program(wanted: &str, program: &str) -> bool {
-    let name = |text: &str| -> Option<&'static str> {
-        let is_version = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-        let mut names = VERSIONED.into_iter();
-        names.find(|name| text.strip_prefix(name).is_some_and(is_version))
+/// The name under which the tables have a program: without a version, and the first of its names.
+pub fn family(program: &str) -> &str {
+    let is_version = |rest: &str| {
+        let digits = rest.strip_prefix('-').unwrap_or(rest);
+        digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
     };
-    wanted == program || name(wanted).is_some_and(|wanted| name(program) == Some(wanted))
+    let mut versioned = VERSIONED.into_iter();
+    let plain = versioned.find(|name| program.strip_prefix(name).is_some_and(is_version));
+    let name = plain.unwrap_or(program);
+    let names = PROGRAMS.iter().find(|names| names.contains(&name));
+    names.and_then(|names| names.first().copied()).unwrap_or(name)
+}
+
+/// Whether a program is the one that a deny rule names, by another name or in another version.
+pub fn is_program(wanted: &str, program: &str) -> bool {
+    wanted == program || family(wanted) == family(program)
+}
+
+/// Other commands that mean the same as one that begins with these words: for each, how many of the words it replaces,
+/// and by which.
+pub fn same_commands(words: &[&str]) -> Vec<(usize, Vec<String>)> {
+    let Some((first, rest)) = words.split_first() else {
+        return Vec::new();
+    };
+    let program = family(first.rsplit('/').next().unwrap_or(first));
+    let listed = |text: &'static str| -> Vec<&'static str> { text.split_whitespace().collect() };
+    let begins = |form: &[&str]| {
+        form.len() <= rest.len()
+            && form
+                .iter()
+                .zip(rest)
+                .all(|(wanted, word)| is_subcommand(program, wanted, word))
+    };
+    let groups = COMMANDS.iter().filter(|(programs, _)| programs.contains(&program));
+    let mut found = Vec::new();
+    for (_, forms) in groups {
+        let Some(given) = forms.iter().find(|form| begins(&listed(form))) else {
+            continue;
+        };
+        for other in forms.iter().filter(|form| *form != given) {
+            let replaced = std::iter::once(program).chain(listed(other));
+            found.push((1 + listed(given).len(), replaced.map(str::to_owned).collect()));
+        }
+    }
+    for pair in BETWEEN {
+        for (given, other) in [(pair[0], pair[1]), (pair[1], pair[0])] {
+            let mut form = given.split_whitespace();
+            if form.next() != Some(program) {
+                continue;
+            }
+            let behind: Vec<&str> = form.collect();
+            if begins(&behind) {
+                let replaced = listed(other).into_iter().map(str::to_owned);
+                found.push((1 + behind.len(), replaced.collect()));
+            }
+        }
+    }
+    found
+}
+
+/// Whether a word, or the one before it, only chooses where the command that follows runs (`yarn workspace NAME`).
+pub fn chooses_place(program: &str, before: Option<&str>, word: &str) -> bool {
+    let chooses = |word: &str| PLACES.contains(&(program, word));
+    chooses(word) || before.is_some_and(chooses)
 }
 
 /// Whether an operand before the wanted word may be a further target or a setting.
@@ -128,11 +84,6 @@ pub fn has_targets(program: &str) -> bool {
 pub fn is_option(wanted: &str) -> bool {
     wanted.len() > 1 && wanted.starts_with('-') && wanted != "--"
 }
-
-/// Programs that accept options after operands, and have no subcommands.
-const MIXED: [&str; 15] = [
-    "rm", "cp", "mv", "chmod", "chown", "chgrp", "ln", "sed", "gsed", "curl", "wget", "tar", "gtar", "bsdtar", "find",
-];
 
 /// The words in which to look for an option of a deny rule, out of those after the program: the words after the
 /// subcommand that the rule names before it; otherwise only those before operands, because options after operands may
@@ -156,10 +107,19 @@ pub fn is_end(has_options: bool, words: &[Option<&str>]) -> bool {
 
 /// Whether a word is this subcommand of the program, or an alias or accepted abbreviation of it.
 pub fn is_subcommand(program: &str, wanted: &str, word: &str) -> bool {
-    let named =
-        |(of, name, others): &(&str, &str, &[&str])| *of == program && *name == wanted && others.contains(&word);
-    let short = matches!(program, "npm") && word.len() > SHORTEST && wanted.starts_with(word);
-    word == wanted || short || NAMES.iter().any(named)
+    let names = SUBCOMMANDS
+        .iter()
+        .filter(|(programs, names)| programs.contains(&program) && names.contains(&wanted))
+        .flat_map(|(_, names)| names.iter().copied());
+    let names: Vec<&str> = std::iter::once(wanted).chain(names).collect();
+    let short = ABBREVIATING.contains(&program) && word.len() > SHORTEST;
+    let fits = |word: &str| {
+        names
+            .iter()
+            .any(|name| *name == word || short && name.starts_with(word))
+    };
+    let mut objects = word.split(',').filter_map(|object| object.split(['/', '.']).next());
+    fits(word) || WITH_OBJECTS.contains(&program) && objects.any(fits)
 }
 
 /// Whether some word before `--` may be this option. `None` is an unknown word, which may be anything if `unknown` is
@@ -173,7 +133,7 @@ pub fn has_option(program: &str, words: &[Option<&str>], wanted: &str, unknown: 
     let dashless = dashless.filter(|word| DASHLESS.contains(&program) && !word.starts_with('-'));
     let group = dashless.map(|word| format!("-{word}"));
     let words: Vec<&str> = words.into_iter().flatten().chain(group.as_deref()).collect();
-    if words.iter().any(|word| is_same(word, wanted)) {
+    if words.iter().any(|word| is_same(word, wanted)) || means_option(program, &words, wanted) {
         return true;
     }
     // The long name, and other letters for it, such as `-R` for `-r` of `rm`.
@@ -204,8 +164,37 @@ pub fn has_option(program: &str, words: &[Option<&str>], wanted: &str, unknown: 
     }
 }
 
+/// Whether an operand means the option (`+main` is `--force` for `git push`).
+fn means_option(program: &str, words: &[&str], wanted: &str) -> bool {
+    let name = |long: &'static str| -> bool {
+        let letters = forms(program).filter(|(_, name)| *name == long);
+        let mut letters = letters.map(|(letter, _)| format!("-{letter}"));
+        wanted == format!("--{long}") || letters.any(|letter| wanted == letter)
+    };
+    let mut known = OPERANDS.iter().filter(|(of, ..)| *of == program);
+    known.any(|(_, sign, long)| name(long) && words.iter().any(|word| word.starts_with(*sign)))
+}
+
+/// Whether the words before `--` have the option with this value: in the next word, or attached (`-XPOST`,
+/// `--request=POST`).
+pub fn has_value(program: &str, words: &[Option<&str>], option: &str, value: &str) -> bool {
+    let words: Vec<&str> = words
+        .iter()
+        .take_while(|word| **word != Some("--"))
+        .flatten()
+        .copied()
+        .collect();
+    let is_option = |word: &str| has_option(program, &[Some(word)], option, false);
+    let is_attached = |word: &&str| {
+        let before = word.strip_suffix(value).filter(|before| before.len() > 1);
+        before.is_some_and(|before| is_option(before.strip_suffix('=').unwrap_or(before)))
+    };
+    let is_next = |pair: &[&str]| matches!(pair, [before, word] if *word == value && is_option(before));
+    words.iter().any(is_attached) || words.windows(2).any(is_next)
+}
+
 fn forms(program: &str) -> impl Iterator<Item = (char, &'static str)> {
-    let known = FORMS.iter().filter(move |(programs, _)| programs.contains(&program));
+    let known = OPTIONS.iter().filter(move |(programs, _)| programs.contains(&program));
     known.flat_map(|(_, forms)| forms.iter().copied())
 }
 
@@ -219,8 +208,10 @@ fn is_same(word: &str, wanted: &str) -> bool {
         Some(name) => {
             let given = word.strip_prefix("--").map(bare).unwrap_or_default();
             let value = wanted.contains('=');
+            // Some programs take their long options with one dash, too.
+            let one_dash = name.len() > 1 && word.strip_prefix('-').map(bare).is_some_and(|given| given == name);
             // One letter is enough where no other option begins with it.
-            !value && !given.is_empty() && name.starts_with(&given)
+            !value && (one_dash || !given.is_empty() && name.starts_with(&given))
         }
         None => wanted.len() > 2 && word.starts_with("--") && bare(word).strip_prefix('-') == Some(wanted),
     }

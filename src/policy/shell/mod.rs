@@ -22,6 +22,7 @@ mod scope;
 mod searched;
 mod sed;
 mod simple;
+mod spellings;
 mod unit;
 mod units;
 mod value_checks;

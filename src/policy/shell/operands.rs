@@ -83,7 +83,7 @@ pub fn apply(
 const ENTERS: &str = "-C";
 
 /// Other options of git before the subcommand whose value is the next word.
-const VALUED: [&str; 7] = [
+const GLOBAL_OPTIONS_WITH_VALUE: [&str; 7] = [
     "-c",
     "--attr-source",
     "--config-env",
@@ -111,7 +111,7 @@ fn enter(walk: &CommandWalk<'_>, state: &mut ShellState, words: &[ShellWord]) ->
                 }
             }
             at += 1;
-        } else if VALUED.contains(&text) {
+        } else if GLOBAL_OPTIONS_WITH_VALUE.contains(&text) {
             at += 1;
         }
         at += 1;
@@ -308,9 +308,8 @@ fn unprofiled(pass: &mut Pass<'_, '_>, start: usize) {
     }
 }
 
-/// Handles global options, then the words of the subcommand, then its own arguments. Returns whether there was a
-/// subcommand.
-fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> bool {
+/// Handles the options before the subcommand; returns the index after them.
+fn global_options(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> usize {
     let mut at = start;
     while let Some(text) = pass.words.get(at).and_then(ShellWord::exact) {
         if pass.has_code
@@ -336,6 +335,20 @@ fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> 
         if is_harmless && profile.top.passed.iter().any(|passed| passed == name) {
             pass.used.passed_over.extend(before..at);
         }
+    }
+    at
+}
+
+/// Handles global options, then the words of the subcommand, then its own arguments. Returns whether there was a
+/// subcommand.
+fn with_subcommand(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> bool {
+    let mut at = global_options(pass, profile, start);
+    while let Some((name, _)) = subcommand(pass.words, profile, at).filter(|(_, section)| section.skipped)
+        && !pass.has_code
+    {
+        let behind = at + name.len();
+        pass.used.passed_over.extend(at..behind);
+        at = global_options(pass, profile, behind);
     }
     if pass.has_code {
         arguments(pass, &profile.top, at);
@@ -705,7 +718,7 @@ fn embedded(pass: &mut Pass<'_, '_>, at: usize) -> usize {
 }
 
 /// Options of copying programs that name the directory to copy into.
-const DIRECTS: [&str; 2] = ["-t", "--target-directory"];
+const TARGET_DIRECTORY_OPTIONS: [&str; 2] = ["-t", "--target-directory"];
 
 /// Assigns a class to each operand.
 fn classify(pass: &mut Pass<'_, '_>, section: &ArgumentSpec) {
@@ -714,7 +727,7 @@ fn classify(pass: &mut Pass<'_, '_>, section: &ArgumentSpec) {
     let mut first = section.first.iter().skip(left_out);
     let last = operands.len().saturating_sub(1);
     // All operands are then copied into the directory that the option names.
-    let is_directed = DIRECTS.iter().any(|name| {
+    let is_directed = TARGET_DIRECTORY_OPTIONS.iter().any(|name| {
         section.options.get(*name) == Some(&Arity::Value(ValueClass::Dir))
             && pass.given.iter().any(|given| given == name)
     });

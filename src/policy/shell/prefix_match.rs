@@ -248,13 +248,33 @@ impl Unknown {
 /// Whether an entry matches these words, by any spelling that the program understands, also behind `python -m`.
 fn matches(prefix: &[PrefixWord], words: &[ShellWord], unknown: Unknown) -> bool {
     let known: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
-    let of_module = |(name, behind): (String, usize)| {
-        let rest = words.get(behind..).unwrap_or_default().iter().cloned();
-        let all: Vec<ShellWord> = std::iter::once(ShellWord::known(&name)).chain(rest).collect();
-        matches_words(prefix, &all, unknown)
-    };
     let program = known.first().copied().flatten().map(base).unwrap_or_default();
-    matches_words(prefix, words, unknown) || meant::modules(program, &known).into_iter().any(of_module)
+    let modules: Vec<Vec<ShellWord>> = meant::modules(program, &known)
+        .into_iter()
+        .map(|(name, behind)| {
+            let rest = words.get(behind..).unwrap_or_default().iter().cloned();
+            std::iter::once(ShellWord::known(&name)).chain(rest).collect()
+        })
+        .collect();
+    let fits = |prefix: &[PrefixWord]| {
+        matches_words(prefix, words, unknown) || modules.iter().any(|words| matches_words(prefix, words, unknown))
+    };
+    fits(prefix) || same_entries(prefix).iter().any(|prefix| fits(prefix))
+}
+
+/// The entry with its first words replaced by those of each command that means the same (`docker image push`).
+fn same_entries(prefix: &[PrefixWord]) -> Vec<Vec<PrefixWord>> {
+    let mut texts: Vec<&str> = Vec::new();
+    for word in prefix {
+        if let PrefixWord::Text(text) = word {
+            texts.push(text);
+        }
+    }
+    let same = meant::same_commands(&texts).into_iter().map(|(replaced, words)| {
+        let rest = prefix.iter().skip(replaced).cloned();
+        words.into_iter().map(PrefixWord::Text).chain(rest).collect()
+    });
+    same.collect()
 }
 
 fn matches_words(prefix: &[PrefixWord], words: &[ShellWord], unknown: Unknown) -> bool {
@@ -264,17 +284,18 @@ fn matches_words(prefix: &[PrefixWord], words: &[ShellWord], unknown: Unknown) -
     let Some((first, words)) = words.split_first() else {
         return false;
     };
-    let program = base(program);
     if !first
         .exact()
-        .map_or(unknown.fits(), |text| meant::is_program(program, base(text)))
+        .map_or(unknown.fits(), |text| meant::is_program(base(program), base(text)))
     {
         return false;
     }
+    let program = meant::family(base(program));
     let texts: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
     let exact = has_dashes(rest);
     let rest_options = !exact && has_options(rest);
     let mut at = 0;
+    let mut option: Option<&str> = None;
     for wanted in rest {
         let PrefixWord::Text(wanted) = wanted else {
             return meant::is_end(rest_options, texts.get(at..).unwrap_or_default());
@@ -284,28 +305,38 @@ fn matches_words(prefix: &[PrefixWord], words: &[ShellWord], unknown: Unknown) -
             if !meant::has_option(program, options, wanted, unknown.fits()) {
                 return false;
             }
+            option = Some(wanted);
             continue;
         }
-        loop {
-            let Some(word) = words.get(at) else {
-                return false;
-            };
-            at += 1;
-            match word.exact() {
-                Some(text) if meant::is_subcommand(program, wanted, text) => break,
-                // Skips options before the wanted word, words that may be their values, and other targets.
-                Some(text) => {
-                    let after_option = at >= 2 && words[at - 2].text.starts_with('-');
-                    if !text.starts_with(['-', '+']) && !after_option && !meant::has_targets(program) {
-                        return false;
-                    }
-                }
-                None if unknown.fits() => break,
-                None => return false,
-            }
+        match (after_word(program, wanted, words, at, unknown), option.take()) {
+            (Some(next), _) => at = next,
+            (None, Some(option))
+                if meant::has_value(program, meant::place_of_options(program, &texts, at), option, wanted) => {}
+            (None, _) => return false,
         }
     }
     true
+}
+
+/// The index after the wanted word, which is looked for from `at` on: behind options, words that may be their values, and
+/// other targets.
+fn after_word(program: &str, wanted: &str, words: &[ShellWord], at: usize, unknown: Unknown) -> Option<usize> {
+    for (index, word) in words.iter().enumerate().skip(at) {
+        let Some(text) = word.exact() else {
+            return unknown.fits().then_some(index + 1);
+        };
+        if meant::is_subcommand(program, wanted, text) {
+            return Some(index + 1);
+        }
+        let before = index.checked_sub(1).map(|before| words[before].text.as_str());
+        let is_passed = text.starts_with(['-', '+'])
+            || before.is_some_and(|before| before.starts_with('-'))
+            || meant::chooses_place(program, before, text);
+        if !is_passed && !meant::has_targets(program) {
+            return None;
+        }
+    }
+    None
 }
 
 /// Whether the prefix has `--`; options after it belong to what the program passes on.
@@ -486,6 +517,88 @@ mod tests {
             ),
             ("git status -s $", &["git status -s"]),
             ("find -delete", &["find . -name x -delete"]),
+            (
+                "node -e",
+                &[
+                    "node --eval x",
+                    "node --eval=x",
+                    "node -p x",
+                    "node --print x",
+                    "node -pe x",
+                    "nodejs -e x",
+                    "node20 -r ./a -e x",
+                ],
+            ),
+            ("node --eval", &["node -e x", "nodejs -p x"]),
+            ("bun -e", &["bun --eval x", "bun -p x"]),
+            ("deno run --allow-all", &["deno run -A x.ts"]),
+            ("perl -e", &["perl -E x", "perl -ne x", "perl5.36.0 -E x"]),
+            ("php -r", &["php --run x", "php8.2 -r x"]),
+            ("ruby -e", &["ruby3.2 -ne x"]),
+            (
+                "docker push",
+                &["docker image push x", "docker --context c image push x"],
+            ),
+            (
+                "docker image push",
+                &["docker push x", "podman image push x && docker push x"],
+            ),
+            ("docker rm", &["docker container rm x", "docker container remove -f x"]),
+            ("docker rmi -f", &["docker image rm --force x"]),
+            ("docker run --privileged", &["docker container run -it --privileged x"]),
+            ("docker ps", &["docker container ls", "docker container list"]),
+            ("docker compose up", &["docker-compose up -d", "docker-compose -f x up"]),
+            ("npx", &["npm exec x", "npm x y"]),
+            ("npm exec", &["npx x"]),
+            ("npm i", &["npm install x", "npm isntall x"]),
+            ("npm uninstall", &["npm remov x"]),
+            ("npm config set", &["npm set a b", "npm c set a b"]),
+            ("pnpm dlx", &["pnpx x"]),
+            (
+                "yarn publish",
+                &["yarn workspace a publish", "yarn --silent workspace a publish"],
+            ),
+            ("uvx", &["uv tool run x"]),
+            ("git push --force", &["git push origin +main"]),
+            (
+                "git push -d",
+                &["git push origin :main", "git push --delete origin main"],
+            ),
+            ("git add", &["git stage ."]),
+            ("git remote remove", &["git remote rm origin"]),
+            (
+                "curl -X POST",
+                &[
+                    "curl -sXPOST y",
+                    "curl --request=POST y",
+                    "curl --request POST y",
+                    "curl y -X POST",
+                ],
+            ),
+            ("curl -d", &["curl --data-raw x y", "curl --json x y"]),
+            (
+                "terraform destroy",
+                &[
+                    "terraform apply -destroy -auto-approve",
+                    "tofu --help; terraform apply --destroy",
+                ],
+            ),
+            ("terraform apply --auto-approve", &["terraform apply -auto-approve"]),
+            (
+                "kubectl delete namespace",
+                &[
+                    "kubectl delete ns x",
+                    "kubectl delete namespaces x",
+                    "kubectl delete ns/x",
+                    "kubectl -n a delete pods,ns x",
+                ],
+            ),
+            ("kubectl apply -f", &["kubectl apply --filename=x"]),
+            ("helm uninstall", &["helm delete x", "helm -n a un x"]),
+            ("gh pr list", &["gh pr ls"]),
+            ("psql -c", &["psql --command=x"]),
+            ("gcc -o", &["gcc-13 -o x y.c"]),
+            ("make -f", &["gmake --makefile x", "make --file=x"]),
         ] {
             for text in texts {
                 assert!(denies(entry, text), "{entry}: {text}");
@@ -519,6 +632,24 @@ mod tests {
             ("make deploy", &["make", "make DEPLOY=1 all", "make deployment"]),
             ("pip install", &["pipx install x", "pip-compile install"]),
             ("gh api -X", &["gh api x", "gh api --paginate x"]),
+            (
+                "node -e",
+                &["node x.js -e", "node --check x.js", "node --env-file=.e x.js"],
+            ),
+            ("perl -e", &["perl -c x.pl", "perl x.pl -e"]),
+            ("php -r", &["php x.php -r", "php -l x.php"]),
+            (
+                "docker push",
+                &["docker pull push", "docker image ls", "docker image inspect push"],
+            ),
+            ("docker rm", &["docker image rm x", "docker run --rm x"]),
+            ("npx", &["npm test", "npm run exec"]),
+            ("git push --force", &["git push origin main:x", "git log +x"]),
+            ("curl -X POST", &["curl -X GET y", "curl --request=GET y", "curl y"]),
+            ("terraform destroy", &["terraform apply", "terraform plan -destroy"]),
+            ("kubectl delete namespace", &["kubectl delete pod ns", "kubectl get ns"]),
+            ("yarn publish", &["yarn workspace a test", "yarn run publish"]),
+            ("gcc -o", &["gcc-ar -o x"]),
         ] {
             for text in texts {
                 assert!(!denies(entry, text), "{entry}: {text}");
@@ -544,11 +675,35 @@ mod tests {
         assert!(allows("cargo test", "cargo test --lib"));
         assert!(allows("cargo test", "timeout 5 'cargo' \"te\"st"));
         assert!(allows("git diff", "git --no-pager diff"));
+        assert!(allows("npm test", "npm --loglevel silent -w a test"));
+        assert!(allows("pnpm test", "pnpm -w --filter a -F b --reporter dot test"));
+        assert!(allows("yarn test", "yarn --silent workspace a test"));
+        assert!(allows("yarn workspace", "yarn workspace a test"));
         assert!(allows("ls", "/usr/bin/ls -l"));
         assert!(allows("./gradlew", "./gradlew build"));
         assert!(allows("scripts/lint.sh", "cd scripts && ./lint.sh"));
         assert!(allows("git status $", "git status"));
         assert!(!allows("git status $", "git status -s"));
+        // The program runs another word: it takes no value there, or one that the rule's word would be.
+        for text in [
+            "npm --filter run --filter deploy test",
+            "npm -F publish test",
+            "npm --reporter exec test",
+            "npm --stream publish test",
+            "pnpm --workspace publish test",
+            "pnpm --workspaces publish test",
+            "yarn --color test deploy",
+            "yarn --quiet test deploy",
+            "yarn --loglevel silent test",
+            "yarn -w a test",
+            "yarn workspace --silent a test",
+            "yarn workspace a run test",
+        ] {
+            let program = text.split(' ').next().unwrap();
+            assert!(!allows(&format!("{program} test"), text), "{text}");
+        }
+        assert!(!allows("pnpm publish", "pnpm -w test publish"));
+        assert!(allows("pnpm publish", "pnpm -w publish test"));
         assert!(!allows("cargo test", "cargo tests"));
         assert!(!allows("cargo test", "cargo \"$x\""));
         assert!(!allows("./gradlew", "cd src && ./gradlew"));

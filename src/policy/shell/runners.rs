@@ -5,7 +5,7 @@ use super::scope::{CommandWalk, ShellState};
 use super::{CommandRefusal, ShellWord, place, wrappers};
 use crate::base::access::PathStatus;
 use crate::base::grant::Starts;
-use crate::policy::profiles::{self, Ecosystem, SideEffects};
+use crate::policy::profiles::{self, Ecosystem, SideEffects, WriteExtent};
 
 /// How an installed program is started: by another program, or by its path in the tree.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,7 +43,8 @@ enum Lookup {
     Listed(&'static str),
 }
 
-/// The options of a runner before the program's name.
+/// The options of a runner before the program's name. Only those that each of the programs takes in this way: yarn takes
+/// the word after an unknown option for its value, and then starts the word after it.
 struct Runner {
     programs: &'static [&'static str],
     /// Its subcommand, in each spelling.
@@ -67,7 +68,6 @@ const NPX_FLAGS: &[&str] = &[
     "--quiet",
     "-s",
     "--silent",
-    "--bun",
 ];
 const UV_FLAGS: &[&str] = &[
     "--frozen",
@@ -89,9 +89,18 @@ const UV_FLAGS: &[&str] = &[
 
 const RUNNERS: &[Runner] = &[
     Runner {
-        programs: &["npx", "bunx"],
+        programs: &["npx"],
         subs: &[""],
         flags: NPX_FLAGS,
+        valued: &[],
+        ecosystem: Ecosystem::Node,
+        lookup: Lookup::NodeBin,
+        verbatim: true,
+    },
+    Runner {
+        programs: &["bunx"],
+        subs: &[""],
+        flags: &["--bun", "--no-install", "--silent"],
         valued: &[],
         ecosystem: Ecosystem::Node,
         lookup: Lookup::NodeBin,
@@ -109,7 +118,7 @@ const RUNNERS: &[Runner] = &[
     Runner {
         programs: &["pnpm", "yarn"],
         subs: &["exec"],
-        flags: &["-s", "--silent", "-q", "--quiet"],
+        flags: &["-s", "--silent"],
         valued: &[],
         ecosystem: Ecosystem::Node,
         lookup: Lookup::NodeBin,
@@ -118,7 +127,7 @@ const RUNNERS: &[Runner] = &[
     Runner {
         programs: &["pnpm", "yarn", "bun"],
         subs: &["run", ""],
-        flags: &["-s", "--silent", "-q", "--quiet", "--offline"],
+        flags: &["-s", "--silent", "--offline"],
         valued: &[],
         ecosystem: Ecosystem::Node,
         lookup: Lookup::NodeScript,
@@ -696,8 +705,7 @@ fn node_bin(walk: &CommandWalk<'_>, dir: &str, name: &str) -> Option<String> {
 /// The effects of an installed program without a profile, if a rule spells out the runner or the path.
 pub(crate) fn unprofiled() -> SideEffects {
     SideEffects {
-        tree: true,
-        ruled: false,
+        writes: WriteExtent::Tree,
         starts: Starts::Anything,
     }
 }

@@ -13,7 +13,7 @@ use super::{
 use crate::base::access::PathStatus;
 use crate::base::grant::Starts;
 use crate::policy::name_folding::tidy;
-use crate::policy::profiles::{self, SideEffects};
+use crate::policy::profiles::{self, SideEffects, WriteExtent};
 use brush_parser::ast::{Assignment, CommandPrefixOrSuffixItem as Item, IoRedirect, SimpleCommand};
 
 /// A command while its wrappers are being removed.
@@ -248,7 +248,9 @@ fn finish(
     let runs_tree_code = profile.is_none_or(|profile| !profile.only_itself);
     let led = job.leads_code && !(runs_tree_code && used.effect.starts == Starts::Anything);
     let asks_version = !led && !program.contains('/') && asks_version(profile, &job.words);
-    used.effect.tree &= !asks_version;
+    if asks_version {
+        used.effect.writes = WriteExtent::NamedPaths;
+    }
     if state_only || asks_version {
         used.concerns.clear();
         used.deferred = None;
@@ -353,15 +355,13 @@ fn exit_directories(
 fn effect(program: &str, by_profile: SideEffects) -> SideEffects {
     if wrappers::is_wrapper(program) {
         return SideEffects {
-            tree: false,
-            ruled: false,
+            writes: WriteExtent::NamedPaths,
             starts: Starts::Judged,
         };
     }
     match program.starts_with("./") {
         true => SideEffects {
-            tree: true,
-            ruled: false,
+            writes: WriteExtent::Tree,
             starts: Starts::Anything,
         },
         false => by_profile,

@@ -156,8 +156,8 @@ fn replaces_links(pass: &Pass<'_, '_>) -> bool {
 
 /// Whether the command certainly copies or moves only files, each of which becomes an entry of a directory that exists.
 fn puts_files(pass: &Pass<'_, '_>, sources: &[ShellWord]) -> bool {
-    const PUTS: [&str; 4] = ["cp", "git", "install", "mv"];
-    const OTHERWISE: [&str; 6] = ["-D", "-T", "-d", "--directory", "-t", "--target-directory"];
+    const COPY_PROGRAMS: [&str; 4] = ["cp", "git", "install", "mv"];
+    const NOT_INTO_DIRECTORY: [&str; 6] = ["-D", "-T", "-d", "--directory", "-t", "--target-directory"];
     let is_file = |found: &FileUse| {
         let place = found.place.as_ref();
         place.is_some_and(|place| matches!(place.found, PathStatus::File | PathStatus::HardLinked))
@@ -167,8 +167,11 @@ fn puts_files(pass: &Pass<'_, '_>, sources: &[ShellWord]) -> bool {
         let found = text.and_then(|text| place::of_text(pass.walk, pass.state, text));
         found.is_some_and(|found| !found.is_empty() && found.iter().all(is_file))
     };
-    PUTS.contains(&program_of(pass))
-        && !pass.given.iter().any(|name| OTHERWISE.contains(&name.as_str()))
+    COPY_PROGRAMS.contains(&program_of(pass))
+        && !pass
+            .given
+            .iter()
+            .any(|name| NOT_INTO_DIRECTORY.contains(&name.as_str()))
         && !sources.is_empty()
         && sources.iter().all(are_files)
 }
@@ -260,12 +263,12 @@ fn plain(pass: &mut Pass<'_, '_>, class: ValueClass, at: usize, word: &ShellWord
         _ if word.exact().is_none() => defer(pass, at),
         _ if !is_plain(class, word) => {
             let reason = format!("`{}` is not a value that the profile accepts as harmless", word.text);
-            let code = match class {
+            let code = match (class, pass.given.last()) {
                 // As for every option that may start a program.
-                ValueClass::DisplaySetting => "unknown_option:-c",
-                _ => "program_argument",
+                (ValueClass::DisplaySetting, Some(option)) => format!("unknown_option:{option}"),
+                _ => "program_argument".to_owned(),
             };
-            concern(pass, at, code, &reason);
+            concern(pass, at, &code, &reason);
         }
         ValueClass::Remote | ValueClass::Module | ValueClass::Package if word.text.starts_with(['/', '.', '~']) => {
             read(pass, at, word);

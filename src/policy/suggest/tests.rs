@@ -263,6 +263,11 @@ fn what_showed_while_commands_ran_is_suggested() {
                 &["git", "push"],
                 Some(("exec_denied", Some("deny_rule"))),
             ),
+            exec(
+                "/usr/bin/gh",
+                &["gh", "pr", "list"],
+                Some(("exec_denied", Some("suspend_rule"))),
+            ),
             // By a journal of an earlier version.
             exec("/usr/bin/rm", &["rm", "b"], Some(("exec_denied", None))),
             exec("/usr/bin/id", &["id"], Some(("exec_not_granted", None))),
@@ -283,6 +288,7 @@ fn what_showed_while_commands_ran_is_suggested() {
             json!({ "command": "sed -i s/a/b/ README.md" }),
             true,
         ),
+        ("run_shell_command", json!({ "command": "gh pr list" }), true),
         ("run_shell_command", json!({ "command": "sort a" }), false),
         ("run_shell_command", json!({ "command": "rm b" }), false),
         ("run_shell_command", json!({ "command": "id" }), false),
@@ -333,6 +339,50 @@ fn what_the_policies_of_a_run_allow_is_not_suggested() {
     let mut older = done[2].clone();
     older.ruling = done[0].ruling.clone();
     assert!(suggested(&[older]).contains("docs.rs"));
+}
+
+/// A recorded call that only another rule denies now lacks no rule; one that would be held at its exec lacks one.
+#[test]
+fn an_access_that_is_covered_leaves_no_rule_without_paths() {
+    let done = seen(
+        &set("version: 1\nrules:\n  - { allow: write_file, paths: ['src/**'] }\n"),
+        "write_file",
+        &json!({ "file_path": "src/a.rs" }),
+    );
+    let policy = set(
+        "version: 1\nrules:\n  - { allow: write_file, paths: ['src/**'] }\n  - { deny: write_file, paths: ['src/a.rs'] }\n",
+    );
+    let run = RunToCover {
+        policies: Some(policy),
+        calls: vec![done],
+        shown: Shown::default(),
+    };
+    let text = text_for(&run);
+    assert_eq!(text, "version: 1\n# Nothing is missing.\n");
+    let policy = set(
+        "version: 1\nrules:\n  - { allow: run_shell_command, commands: [gh] }\n  - { suspend: run_shell_command, commands: [gh pr] }\n",
+    );
+    let held = JudgedExec {
+        path: "/usr/bin/gh".to_owned(),
+        argv: ["gh", "pr", "list"].map(str::to_owned).to_vec(),
+        cwd: String::new(),
+        denied: Some(crate::base::grant::ExecDenial {
+            rule: None,
+            code: "exec_denied".to_owned(),
+            ruling: Some("suspend_rule".to_owned()),
+            reason: "because".to_owned(),
+            fix: String::new(),
+        }),
+    };
+    let run = RunToCover {
+        policies: Some(policy),
+        calls: Vec::new(),
+        shown: Shown {
+            execs: vec![held],
+            unruled: Vec::new(),
+        },
+    };
+    assert!(text_for(&run).contains("commands: [\"gh pr\"]"), "{}", text_for(&run));
 }
 
 /// Only what is missing is suggested: a rule for a command that the policy allows already would allow more of it.

@@ -123,6 +123,14 @@ fn a_fix_names_the_real_path() {
         ruling.fix
     );
     assert!(command(&set, "cargo test").fix.contains("`cargo test`"));
+    let curl = set_of(&["version: 1\nrules:\n  - { allow: run_shell_command, commands: [curl] }\n"]);
+    for (url, listed) in [
+        ("http://Docs.rs:8080/a?b", "with `http://docs.rs:8080` under"),
+        ("https://docs.rs/a", "with the host of https://docs.rs/a under"),
+    ] {
+        let fix = command(&curl, &format!("curl '{url}'")).fix;
+        assert!(fix.contains(listed), "{url}: {fix}");
+    }
 }
 
 #[test]
@@ -212,7 +220,7 @@ fn a_result_of_this_run_is_free_to_read() {
     );
 }
 
-/// Nobody knows which paths it writes, so each file is ruled on after the command.
+/// Which paths it writes is unknown, so each file is ruled on after the command.
 #[test]
 fn a_program_without_a_profile_writes_what_rules_for_writing_allow() {
     let rules = |writes: &str| {
