@@ -115,8 +115,8 @@ async fn overlapping_commands_leave_nothing_in_closed_paths() {
             for name in ["sub/.git/config", "sub/.npmrc"] {
                 std::fs::write(at(name), "old\n").unwrap();
             }
-            let first = format!("({first}) 2>&1; touch begun; {}; {later}; true", until("follows"));
-            let second = format!("touch follows; {}; {second}; true", until("ended"));
+            let first = format!("({first}) 2>&1\ntouch begun\n{}\n{later}\ntrue", until("follows"));
+            let second = format!("touch follows\n{}\n{second}\ntrue", until("ended"));
             let older = async {
                 let got = ground.run(&first, &Writes::Tree).await;
                 std::fs::write(at("ended"), "").unwrap();
