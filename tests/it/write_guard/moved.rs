@@ -39,7 +39,7 @@ async fn a_closed_path_keeps_nothing_whatever_the_modes_of_directories() {
             "r(\"src/a.txt\", \".envrc\"); os.chmod(\".\", 0o500)",
         ] {
             let ground = ground(level);
-            let (undone, _) = python(&ground, text).await;
+            let undone = undone_of(&ground, text).await;
             // The modes of other directories are the command's own business.
             for dir in ["src", "s", "."] {
                 let dir = ground.confinement.workspace.join(dir);
@@ -66,7 +66,7 @@ async fn a_closed_file_is_put_back_whatever_the_mode_of_its_directory() {
         std::fs::write(ground.confinement.workspace.join("src/.npmrc"), "old\n").unwrap();
         let text =
             "r(\"src\", \"s\"); d(\"src\"); open(\"src/.npmrc\", \"w\").write(\"evil\"); os.chmod(\"src\", 0o500)";
-        let (undone, _) = python(&ground, text).await;
+        let undone = undone_of(&ground, text).await;
         assert!(undone.iter().all(|one| one.restored), "{level:?}: {undone:?}");
         assert_eq!(ground.read("ws/src/.npmrc").as_deref(), Some("old\n"), "{level:?}");
         let src = ground.confinement.workspace.join("src");
@@ -74,14 +74,13 @@ async fn a_closed_file_is_put_back_whatever_the_mode_of_its_directory() {
     }
 }
 
+async fn undone_of(ground: &Ground, text: &str) -> Vec<Undone> {
+    let text = format!("import os; r = os.rename; d = os.makedirs; {text}");
+    ground.python(&text, &Writes::Tree).await.undone
+}
+
 async fn python(ground: &Ground, text: &str) -> (Vec<Undone>, Vec<String>) {
-    let got = ground
-        .python(
-            &format!("import os; r = os.rename; d = os.makedirs; {text}"),
-            &Writes::Tree,
-        )
-        .await;
-    (got.undone, ground.picture())
+    (undone_of(ground, text).await, ground.picture())
 }
 
 #[tokio::test]
