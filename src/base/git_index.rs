@@ -1,6 +1,7 @@
 //! Reads git's index, sets the `skip-worktree` bit of entries (git takes such a file as unchanged, whatever the tree holds
 //! at its path), and takes entries out. The format is gitformat-index(5), versions 2 to 4.
 
+use super::path::PATH_MAX;
 use sha1_checked::{Digest as _, Sha1};
 use sha2::{Digest as _, Sha256};
 
@@ -23,8 +24,6 @@ const OFFSETS: [&[u8]; 2] = [b"EOIE", b"IEOT"];
 const OF_ALL: [&[u8]; 3] = [b"TREE", b"UNTR", b"FSMN"];
 /// The object whose id is that of an empty file.
 const EMPTY_BLOB: &[u8] = b"blob 0\0";
-/// Bytes of the longest path, as the system limits them. In version 4 a small file could hold any number of longer ones.
-pub const MOST_PATH: usize = 4096;
 /// The extension of a split index: most entries are in another file.
 const LINK: &[u8] = b"link";
 
@@ -235,7 +234,8 @@ impl<'a> Entry<'a> {
         let text = bytes.get(text_at..limit)?;
         let length = text.iter().position(|byte| *byte == 0)?;
         name.extend_from_slice(text.get(..length)?);
-        if version == 4 && name.len() > MOST_PATH {
+        // A small file could hold any number of longer ones.
+        if version == 4 && name.len() > PATH_MAX {
             return None;
         }
         let nul = text_at + length;
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn a_path_of_version_4_has_a_limit() {
-        for (length, is_read) in [(MOST_PATH, true), (MOST_PATH + 1, false)] {
+        for (length, is_read) in [(PATH_MAX, true), (PATH_MAX + 1, false)] {
             let entry = |name: &[u8]| [&[0; 60][..], &[0x0f, 0xff, 0], name, &[0]].concat();
             let bytes = [&b"DIRC\0\0\0\x04\0\0\0\x01"[..], &entry(&vec![b'a'; length]), &[0; 20]].concat();
             assert_eq!(mark(&bytes, &mut |_| false).is_ok(), is_read, "{length}");

@@ -2,6 +2,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
+/// Bytes of the longest path that Linux takes, including the NUL at its end.
+pub const PATH_MAX: usize = 4096;
+
 /// A path without `.` and `..`, computed lexically: links are not followed.
 pub fn lexical(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();

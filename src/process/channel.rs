@@ -191,7 +191,13 @@ impl Channel {
         for message in &self.messages {
             match message {
                 ChildMessage::Failed(why) => return Err(SpawnError::Sandbox(why.clone())),
-                ChildMessage::NoDirectory(dir) => return Err(SpawnError::NoDirectory(dir.clone())),
+                ChildMessage::NoDirectory(dir, number) => {
+                    let source = io::Error::from_raw_os_error(*number);
+                    return Err(SpawnError::NoDirectory {
+                        dir: dir.clone(),
+                        source,
+                    });
+                }
                 ChildMessage::NotExecuted(number) if !self.waits_for_listener() => {
                     return Err(SpawnError::of_start(program, io::Error::from_raw_os_error(*number)));
                 }

@@ -92,7 +92,7 @@ impl Served {
 /// [`SpawnError`]. A missing program may be reported only at the end, in [`ServerExit::failed`].
 pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnError> {
     if !what.dir.is_dir() {
-        return Err(SpawnError::NoDirectory(what.dir.display().to_string()));
+        return Err(SpawnError::no_directory(&what.dir));
     }
     let kill = CancellationToken::new();
     let spawn = Spawn {

@@ -72,7 +72,7 @@ pub(super) async fn run_telling(
 ) -> Result<Finished, SpawnError> {
     let started = Instant::now();
     if !spawn.dir.is_dir() {
-        return Err(SpawnError::NoDirectory(spawn.dir.display().to_string()));
+        return Err(SpawnError::no_directory(&spawn.dir));
     }
     // Declared first, so dropped last: an abandoned tree must be dead before its changes are compared.
     let (mut guard, reach) = guarded(confinement, &spawn.writes, &spawn.cancel).await?;

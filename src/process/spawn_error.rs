@@ -1,6 +1,7 @@
 //! Why a command did not start.
 
 use std::io;
+use std::path::Path;
 
 /// Why a command did not start.
 #[derive(Debug, thiserror::Error)]
@@ -8,9 +9,9 @@ pub enum SpawnError {
     /// The program does not exist.
     #[error("cannot start `{program}`: no such program")]
     NotFound { program: String },
-    /// The working directory does not exist.
-    #[error("cannot start in `{0}`: no such directory")]
-    NoDirectory(String),
+    /// The working directory does not exist or cannot be entered.
+    #[error("cannot start in `{dir}`: {}", why_not_entered(.source))]
+    NoDirectory { dir: String, source: io::Error },
     /// The system could not start the program for another reason.
     #[error("cannot start `{program}`: {source}")]
     Start { program: String, source: io::Error },
@@ -29,7 +30,22 @@ pub enum SpawnError {
     Background(String),
 }
 
+fn why_not_entered(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "no such directory".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 impl SpawnError {
+    /// The error of a working directory that does not exist.
+    pub(super) fn no_directory(dir: &Path) -> Self {
+        Self::NoDirectory {
+            dir: dir.display().to_string(),
+            source: io::ErrorKind::NotFound.into(),
+        }
+    }
+
     /// The error of the system when `program` was to be started.
     pub(super) fn of_start(program: &str, source: io::Error) -> Self {
         match source.kind() {

@@ -24,6 +24,7 @@ mod node;
 mod object;
 mod objects;
 mod origins;
+mod overlap;
 mod prepare;
 mod walk;
 
@@ -42,7 +43,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::SystemTime;
 use walk::{Over, TreeWalk};
 
@@ -58,17 +59,26 @@ pub(super) struct WriteGuard {
     closed: Arc<dyn ClosedPaths>,
     /// Run directories, relative: this program writes them while a command runs.
     own: Vec<PathBuf>,
+    writes: Writes,
     allowed: Allowed,
+    /// What counts as allowed when it is compared.
+    effective: OnceLock<Allowed>,
     areas: Vec<Area>,
-    /// Closed paths that read-only mounts protect: they cannot have changed.
-    mounted: BTreeSet<PathBuf>,
+    /// Closed paths that read-only mounts protect: they cannot have changed as long as the same file or directory is there.
+    mounted: BTreeMap<PathBuf, TreeNode>,
     /// Every entry to compare, relative to the workspace.
     before: BTreeMap<PathBuf, TreeNode>,
     held: HeldContents,
     /// Git's objects, whose content is kept for all commands of the run.
     objects: Arc<KeptObjects>,
     /// Open directories of repositories, which are moved back.
-    repositories: BTreeMap<PathBuf, OwnedFd>,
+    repositories: BTreeMap<PathBuf, Arc<OwnedFd>>,
+    /// While this is made: the guards of commands that live already.
+    older: Vec<overlap::Older>,
+    /// What such a command had made without a grant, and its guard.
+    made_beside: BTreeMap<PathBuf, Weak<WriteGuard>>,
+    /// What such a command had changed or removed without a grant, and its guard.
+    changed_beside: BTreeMap<PathBuf, Weak<WriteGuard>>,
     taken: SystemTime,
     /// The device on which the change time of a file shows every write.
     exact: Option<u64>,
@@ -156,7 +166,7 @@ pub(super) type FoundOnDrop = Arc<Mutex<Vec<Undone>>>;
 
 /// A guard that is compared on drop if its command was started and it was not compared before.
 pub(super) struct Guarded {
-    guard: Option<WriteGuard>,
+    guard: Option<Arc<WriteGuard>>,
     found: Option<FoundOnDrop>,
     /// Kept until the command has ended.
     indexes: Option<IndexView>,
@@ -191,7 +201,11 @@ impl Guarded {
         Ok((Self::new(guard, confinement, &mut reach)?, reach))
     }
 
-    fn new(guard: Option<WriteGuard>, confinement: &Confinement, reach: &mut WorkspaceReach) -> Result<Self, String> {
+    fn new(
+        guard: Option<Arc<WriteGuard>>,
+        confinement: &Confinement,
+        reach: &mut WorkspaceReach,
+    ) -> Result<Self, String> {
         confinement.masks.show_made_in(confinement, reach);
         Ok(Self {
             guard,
@@ -215,6 +229,7 @@ impl Guarded {
     /// Compares and restores. `at_exec`: grants that were added at exec. Call it when all processes of the command have
     /// ended.
     pub fn compare(&mut self, at_exec: &[WritePath]) -> Vec<Undone> {
+        let _recording = lock(&overlap::RECORDING);
         // Before that, so that no guard of another command takes the index for one that nobody was granted.
         let recorded = self.indexes.take().map(IndexView::end).unwrap_or_default();
         let guard = self.guard.take();
@@ -269,9 +284,13 @@ impl WriteGuard {
             let (code, rule) = self.closed.why(&text);
             return GrantMatch::Not(code.to_owned(), rule);
         }
-        self.allowed
+        self.allowed()
             .grant_match(path, is_dir, &*self.closed)
             .unwrap_or_else(|| GrantMatch::Not("not_granted".to_owned(), None))
+    }
+
+    fn allowed(&self) -> &Allowed {
+        self.effective.get().unwrap_or(&self.allowed)
     }
 
     fn is_own(&self, path: &Path) -> bool {

@@ -240,7 +240,7 @@ fn not_started(error: SpawnError) -> ToolError {
     match error {
         SpawnError::Sandbox(reason) => ToolError::Fatal(format!("sandbox: {reason}")),
         SpawnError::NotFound { .. } => ToolError::Fatal("there is no bash on this machine".to_owned()),
-        SpawnError::NoDirectory(_) => ToolError::model("file_not_found", "the directory to start in is gone"),
+        error @ SpawnError::NoDirectory { .. } => ToolError::model("file_not_found", error.to_string()),
         SpawnError::Limit(reason) => ToolError::model("limit:guard", format!("denied: {reason}")),
         error => ToolError::model("shell_execute_error", error.to_string()),
     }

@@ -109,19 +109,20 @@ fn command_process(
             // Entered here, so that a directory which is gone is not taken for a program which is missing.
             let error = match std::env::set_current_dir(dir) {
                 Ok(()) => program.exec(),
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                    send_message(channel, &ChildMessage::NoDirectory(dir.display().to_string()));
+                Err(error) => {
+                    let dir = dir.display().to_string();
+                    send_message(channel, &ChildMessage::NoDirectory(dir, errno(&error)));
                     return 127;
                 }
-                Err(error) => error,
             };
-            send_message(
-                channel,
-                &ChildMessage::NotExecuted(error.raw_os_error().unwrap_or(libc::EINVAL)),
-            );
+            send_message(channel, &ChildMessage::NotExecuted(errno(&error)));
             127
         }
     }
+}
+
+fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EINVAL)
 }
 
 fn confine(spec: &Spec, limit: &limits::Processes, entered: io::Result<()>) -> Result<(), String> {

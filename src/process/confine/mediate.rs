@@ -8,6 +8,7 @@
 
 use super::peek::TracedMemory;
 use super::spec::Spec;
+use crate::base::path::PATH_MAX;
 use crate::process::by_steps;
 use crate::process::write_guard::at;
 use rustix::fs::{
@@ -19,8 +20,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a path, including its NUL.
-const MOST_PATH: usize = 4_096;
 /// Bytes of the value of an extended attribute; the kernel's own limit.
 const MOST_VALUE: usize = 65_536;
 const MOST_NAME: usize = 256;
@@ -214,7 +213,7 @@ fn reach(target: &Target, process: u32, memory: &TracedMemory) -> Result<OwnedFd
             path,
             follow,
             empty,
-        } => (*dir, memory.text(*path, MOST_PATH)?, *follow, *empty),
+        } => (*dir, memory.text(*path, PATH_MAX)?, *follow, *empty),
     };
     if path.is_empty() {
         return match empty {

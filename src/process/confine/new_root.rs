@@ -225,7 +225,7 @@ impl NewRoot {
         file: &OwnedFd,
         fits: impl Fn(FileType) -> bool,
     ) -> io::Result<Option<OwnedFd>> {
-        for tries in 1..=TRIES {
+        for _ in 0..TRIES {
             let Some(to) = self.found(path, links)? else {
                 return Ok(None);
             };
@@ -235,11 +235,11 @@ impl NewRoot {
             }
             match Piece::at(file, READ_ONLY)?.attach(&to) {
                 // Removed since it was opened.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && tries < TRIES => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 attached => return attached.map(|()| None),
             }
         }
-        Ok(None)
+        Err(io::Error::other("it is replaced again and again by another process"))
     }
 
     /// The handle of what is at an absolute path, itself not followed if it is a link; `None` if nothing is there.

@@ -112,8 +112,8 @@ pub(crate) enum ChildMessage {
     Failed(String),
     /// The sandbox was built, but the program could not be executed (errno).
     NotExecuted(i32),
-    /// The sandbox was built, but this directory, in which the program should start, does not exist in it.
-    NoDirectory(String),
+    /// The sandbox was built, but this directory, in which the program should start, could not be entered (errno).
+    NoDirectory(String, i32),
     /// The forbidden acts that succeeded.
     Tried(Vec<String>),
     /// Comes with the proxy's listening socket.

@@ -1,7 +1,7 @@
 //! Finds the file that a suspended process wants to execute, resolving its path as that process would, and the programs
 //! that the kernel starts in place of a script: for these it makes no further notification.
 
-use super::memory::MOST_PATH;
+use crate::base::path::PATH_MAX;
 use crate::process::confine::mediate::named_descriptor;
 use crate::process::write_guard::at;
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, open, readlinkat, stat};
@@ -156,7 +156,7 @@ fn open_magic(at: &str) -> Result<(PathBuf, OwnedFd), Errno> {
 
 /// Opens an absolute path below the root directory of the process; links are resolved within that root.
 fn open_below(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
-    match path.as_os_str().len() >= MOST_PATH {
+    match path.as_os_str().len() >= PATH_MAX {
         true => Err(Errno::NAMETOOLONG),
         false => at::handle_in_root(root, path),
     }

@@ -1,5 +1,6 @@
 //! Reads the path and the arguments of an exec from the memory of the suspended process.
 
+use crate::base::path::PATH_MAX;
 use rustix::process::Pid;
 use std::ops::Range;
 
@@ -7,8 +8,6 @@ use std::ops::Range;
 const MOST_WORDS: usize = 65_536;
 /// The most bytes of all arguments of one exec. The kernel itself accepts at most a quarter of the stack limit, 6 MiB.
 const MOST_BYTES: usize = 4 << 20;
-/// Bytes of one path; the kernel's own limit.
-pub(super) const MOST_PATH: usize = 4096;
 /// Bytes of a process's list of mappings; the kernel allows some 65,000 lines.
 const MOST_MAPS: u64 = 16 << 20;
 
@@ -51,7 +50,7 @@ impl ProcessMemory {
     /// # Errors
     /// [`Unread::Memory`] if the memory cannot be read; [`Unread::Shared`] if another process could change it.
     pub fn path(&mut self, at: u64) -> Result<Option<Vec<u8>>, Unread> {
-        match self.text(at, MOST_PATH) {
+        match self.text(at, PATH_MAX) {
             Ok(path) => Ok(Some(path)),
             Err(Unread::TooLong) => Ok(None),
             Err(error) => Err(error),

@@ -137,7 +137,7 @@ async fn what_is_missing_is_said() {
     spawn.dir = PathBuf::from("/no/such/dir");
     assert!(matches!(
         run(spawn, &confinement).await,
-        Err(SpawnError::NoDirectory(_))
+        Err(SpawnError::NoDirectory { .. })
     ));
 }
 

@@ -6,11 +6,11 @@ use crate::base::sync::lock;
 use crate::process::by_steps;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RawDir, RawMode, ResolveFlags, Stat, StatxFlags, Timespec, Timestamps,
-    XattrFlags, chmodat, fchmod, flistxattr_query, fstat, futimens, getxattr, listxattr, mkdirat, open, openat,
-    openat2, readlinkat, removexattr, renameat, setxattr, statat, statx, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, RawMode, RenameFlags, ResolveFlags, Stat, StatxFlags, Timespec,
+    Timestamps, XattrFlags, chmodat, fchmod, flistxattr_query, fstat, futimens, getxattr, listxattr, mkdirat, open,
+    openat, openat2, readlinkat, removexattr, renameat, renameat_with, setxattr, statat, statx, symlinkat, unlinkat,
 };
-use rustix::io::{Errno, Result};
+use rustix::io::{Errno, Result, dup};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
@@ -115,6 +115,7 @@ pub(crate) fn dir_made(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
             Ok(next) => next,
             Err(Errno::ACCESS) => opened_up(&at, part)?,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
+                let _opened = OpenedUp::of(dup(&at)?)?;
                 match unlinkat(&at, part, AtFlags::empty()) {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(error) => return Err(error),
@@ -128,6 +129,64 @@ pub(crate) fn dir_made(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
         at = next;
     }
     Ok(at)
+}
+
+/// A directory that this process may search and write. On drop it gets its mode back, if that was changed for this.
+pub(crate) struct OpenedUp {
+    pub dir: OwnedFd,
+    mode: Option<RawMode>,
+}
+
+impl OpenedUp {
+    /// Adds the rights of its owner to a directory that they are missing from, which a command can do to its own.
+    pub fn of(dir: OwnedFd) -> Result<Self> {
+        let data = fstat(&dir)?;
+        let mode = data.st_mode & 0o7777;
+        let is_mine = data.st_uid == rustix::process::geteuid().as_raw();
+        let is_changed = is_mine && mode & 0o700 != 0o700;
+        if is_changed {
+            set_mode(&dir, mode | 0o700)?;
+        }
+        Ok(Self {
+            dir,
+            mode: is_changed.then_some(mode),
+        })
+    }
+}
+
+impl Drop for OpenedUp {
+    fn drop(&mut self) {
+        if let Some(mode) = self.mode {
+            // If this fails, its owner may do more there than before.
+            let _ = set_mode(&self.dir, mode);
+        }
+    }
+}
+
+/// Like [`parent`], but the directory may be one whose mode, or that of a directory on the way, denies access to its owner.
+pub(crate) fn parent_opened_up<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OpenedUp, &'a OsStr)> {
+    match parent(root, path) {
+        Err(Errno::ACCESS) => {
+            let above = path.parent().unwrap_or(Path::new(""));
+            let name = path.file_name().ok_or(Errno::INVAL)?;
+            let (dir, mode) = opened_up_below(root, above)?.ok_or(Errno::ACCESS)?;
+            let mode = Some(mode);
+            Ok((OpenedUp { dir, mode }, name))
+        }
+        found => {
+            let (dir, name) = found?;
+            Ok((OpenedUp::of(dir)?, name))
+        }
+    }
+}
+
+/// Renames an entry to a name that is free.
+pub(crate) fn rename_to_free(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> Result<()> {
+    match renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
+        // Some file systems do not know the flag.
+        Err(Errno::INVAL) if matches!(stat(to.0, to.1), Err(Errno::NOENT)) => renameat(from.0, from.1, to.0, to.1),
+        renamed => renamed,
+    }
 }
 
 /// The status of an entry, without following a link.
@@ -154,6 +213,17 @@ pub(crate) fn stat_below(root: &OwnedFd, path: &Path) -> Result<Stat> {
 
 pub(crate) fn link(dir: &OwnedFd, name: &OsStr) -> Result<Vec<u8>> {
     Ok(readlinkat(dir, name, Vec::new())?.into_bytes())
+}
+
+/// Like [`stat_below`], also where the mode of a directory on the way denies access to its owner.
+pub(crate) fn stat_opened_up(root: &OwnedFd, path: &Path) -> Result<Stat> {
+    match stat_below(root, path) {
+        Err(Errno::ACCESS) => {
+            let (opened, name) = parent_opened_up(root, path)?;
+            stat(&opened.dir, name)
+        }
+        found => found,
+    }
 }
 
 /// Calls `each` for each entry except `.` and `..`, with its name, type (may be unknown) and inode number.
@@ -452,18 +522,8 @@ fn remove_once(dir: &OwnedFd, name: &OsStr, (top, moved): (&OwnedFd, &mut Vec<Os
 /// Removes what is at a path, also where the mode of a directory on the way denies access to its owner: these get their
 /// modes back. A missing entry is no error.
 pub(crate) fn remove_below(root: &OwnedFd, path: &Path) -> Result<()> {
-    let (dir, name) = match parent(root, path) {
-        Err(Errno::ACCESS) => {
-            let above = path.parent().unwrap_or(Path::new(""));
-            let name = path.file_name().ok_or(Errno::INVAL)?;
-            let (dir, mode) = opened_up_below(root, above)?.ok_or(Errno::ACCESS)?;
-            let removed = remove(&dir, name);
-            set_mode(&dir, mode)?;
-            return removed;
-        }
-        found => found?,
-    };
-    remove(&dir, name)
+    let (opened, name) = parent_opened_up(root, path)?;
+    remove(&opened.dir, name)
 }
 
 pub(crate) fn is_dir(data: &Stat) -> bool {

@@ -20,8 +20,8 @@ const MOST_NAMED: usize = 10_000;
 
 impl WriteGuard {
     /// Undoes changes without a grant and returns them, sorted. No other command of this process writes meanwhile.
-    pub(super) fn compare(mut self, at_exec: &[WritePath]) -> Vec<Undone> {
-        if self.areas.is_empty() && self.before.is_empty() {
+    pub(super) fn compare(&self, at_exec: &[WritePath]) -> Vec<Undone> {
+        if self.areas.is_empty() && self.before.is_empty() && self.mounted.is_empty() {
             return Vec::new();
         }
         let mut undone = Undo::default();
@@ -30,19 +30,21 @@ impl WriteGuard {
         if !stopped.all() {
             undone.limit("limit:guard_freeze", Path::new(""), false);
         }
-        self.allowed.paths.extend(at_exec.iter().cloned());
+        let mut allowed = self.allowed.clone();
+        allowed.paths.extend(at_exec.iter().cloned());
         // Changes to paths that another live command may write may have been made by that command.
         let others = self.lived.seen();
         for writes in &others {
-            self.allowed.add(writes);
+            allowed.add(writes);
         }
-        let (brought_back, aside) = self.bring_back();
-        for path in brought_back {
+        let _ = self.effective.set(allowed);
+        let (restored, displaced) = self.restore_moved_repositories();
+        for path in restored {
             undone.add(&path, self.reason(&path), PathChange::Deleted, true);
         }
-        // Only now, since they may have held directories that were brought back.
-        for fresh in aside.iter().map(Path::new) {
-            let gone = self.spare(fresh, &mut undone) && at::remove_below(&self.root, fresh).is_ok();
+        // Only now, since they may have held directories that were moved back.
+        for fresh in displaced.iter().map(Path::new) {
+            let gone = self.move_back_contents(fresh, &mut undone) && at::remove_below(&self.root, fresh).is_ok();
             if !gone {
                 undone.add(fresh, ("not_granted".to_owned(), None), PathChange::Added, false);
             }
@@ -55,6 +57,7 @@ impl WriteGuard {
                 self.old(path, node, &mut undone);
             }
         }
+        self.mounts(&mut undone);
         for area in &self.areas {
             match area {
                 Area::Closed(top, known) => self.closed_below(top, known, &mut undone),
@@ -83,20 +86,23 @@ impl WriteGuard {
             *last = opened.map(|handle| (parent.to_path_buf(), handle));
         }
         let data = last.as_ref().and_then(|(_, dir)| at::stat(dir, name).ok());
-        data.is_some_and(|data| Print::of(&data).surely_is(&node.print, self.taken, self.exact))
+        data.is_some_and(|data| node.is_surely(&Print::of(&data), self.exact))
     }
 
     /// Compares an entry that existed before.
     fn old(&self, path: &Path, node: &TreeNode, undone: &mut Undo) {
         let now = at::stat_below(&self.root, path).ok();
-        if node.is_unchanged(&self.root, path, &self.held, (self.taken, self.exact)) {
+        if node.is_unchanged(&self.root, path, &self.held, self.exact) {
             let now = now.map(|data| Print::of(&data));
             self.keep_time(path, node, now);
             self.keep_alone(path, node, now);
             return;
         }
+        if self.is_left_to_older(path) {
+            return;
+        }
         match self.grant_match(path, matches!(node.kind, NodeKind::Dir)) {
-            GrantMatch::Granted if !self.allowed.tree && !self.entry(path) => {
+            GrantMatch::Granted if !self.allowed().tree && !self.entry(path) => {
                 // Granted in place: its content may change, but it must stay a regular file.
                 let file = now.is_some_and(|data| FileType::from_raw_mode(data.st_mode).is_file());
                 if !file {
@@ -136,13 +142,13 @@ impl WriteGuard {
     }
 
     fn entry(&self, path: &Path) -> bool {
-        let mut paths = self.allowed.paths.iter();
+        let mut paths = self.allowed().paths.iter();
         paths.any(|granted| holds(granted, path, &*self.closed))
     }
 
     /// Whether a directory below a place under rules may be gone: every file that was in it may be removed.
     fn may_go(&self, dir: &Path) -> bool {
-        let mut paths = self.allowed.paths.iter();
+        let mut paths = self.allowed().paths.iter();
         let below = (Bound::Excluded(dir), Bound::Unbounded);
         let below = self.before.range::<Path, _>(below);
         paths.any(|granted| granted.kind == WriteKind::Ruled && dir.starts_with(&granted.path))
@@ -188,14 +194,15 @@ impl WriteGuard {
         // The other links of an object that another repository shares may have been written, and are out of reach.
         let is_shared = node.is_sealed_object(path) && node.print.links > 1;
         let is_replaced = now.is_some_and(|now| now.inode != node.print.inode);
-        let is_free = (!is_replaced || self.spare(path, undone)) && self.spare_above(path, undone);
+        let is_free =
+            (!is_replaced || self.move_back_contents(path, undone)) && self.move_back_blocking_file(path, undone);
         let restored = is_free && self.put_back(path, node).is_ok() && !is_shared;
         undone.add(path, (code, rule), change, restored);
     }
 
-    /// Moves back what is at or below a path and was elsewhere before, since removing or replacing it would destroy it.
-    /// `false` if something could not be moved back: then the path must stay as it is.
-    fn spare(&self, path: &Path, undone: &mut Undo) -> bool {
+    /// Moves away what is at or below a path and was elsewhere before, since removing or replacing it would destroy it.
+    /// `false` if that was not possible: then the path must stay as it is.
+    fn move_back_contents(&self, path: &Path, undone: &mut Undo) -> bool {
         let moved = self.move_back_from(path);
         for (origin, is_dir) in &moved.paths {
             undone.add(origin, ("not_granted".to_owned(), None), PathChange::Deleted, true);
@@ -203,17 +210,25 @@ impl WriteGuard {
                 self.closed_below(origin, &walk::Known::default(), undone);
             }
         }
-        moved.complete
+        for name in &moved.set_aside {
+            undone.add(
+                Path::new(name),
+                ("not_granted".to_owned(), None),
+                PathChange::Added,
+                false,
+            );
+        }
+        !moved.is_left
     }
 
-    /// As [`WriteGuard::spare`], for a file that now is where a directory above the path was.
-    fn spare_above(&self, path: &Path, undone: &mut Undo) -> bool {
+    /// As [`WriteGuard::move_back_contents`], for a file that now is where a directory above the path was.
+    fn move_back_blocking_file(&self, path: &Path, undone: &mut Undo) -> bool {
         if !matches!(at::parent(&self.root, path), Err(Errno::NOTDIR | Errno::LOOP)) {
             return true;
         }
         let is_in_the_way = |dir: &&Path| at::stat_below(&self.root, dir).is_ok_and(|now| !at::is_dir(&now));
         let blocking = path.ancestors().skip(1).find(is_in_the_way);
-        blocking.is_none_or(|file| self.spare(file, undone))
+        blocking.is_none_or(|file| self.move_back_contents(file, undone))
     }
 
     fn put_back(&self, path: &Path, node: &TreeNode) -> io::Result<()> {
@@ -227,7 +242,9 @@ impl WriteGuard {
             return Ok(at::set_attributes(&self.root, &node.attributes)?);
         }
         let (dir, name) = at::parent_made(&self.root, path)?;
-        let is_dir = match at::stat(&dir, name) {
+        let opened = at::OpenedUp::of(dir)?;
+        let dir = &opened.dir;
+        let is_dir = match at::stat(dir, name) {
             Ok(now) => at::is_dir(&now),
             Err(Errno::NOENT) => false,
             // This error does not show whether the entry exists, and a directory that is there must not be replaced.
@@ -236,26 +253,26 @@ impl WriteGuard {
         match &node.kind {
             NodeKind::Dir => {
                 if !is_dir {
-                    at::remove(&dir, name)?;
-                    at::make_dir(&dir, name)?;
+                    at::remove(dir, name)?;
+                    at::make_dir(dir, name)?;
                 }
-                let handle = at::handle(&dir, Path::new(name))?;
+                let handle = at::handle(dir, Path::new(name))?;
                 own(&handle, node)?;
                 at::set_mode(&handle, node.print.mode)?;
                 Ok(at::set_attributes(&handle, &node.attributes)?)
             }
             NodeKind::Link(target) => {
                 let fresh = at::fresh_name();
-                at::make_link(&dir, OsStr::new(&fresh), target)?;
-                place(&dir, &fresh, name, is_dir)
+                at::make_link(dir, OsStr::new(&fresh), target)?;
+                place(dir, &fresh, name, is_dir)
             }
             NodeKind::File(content) => {
-                let (mut file, fresh) = at::new_file(&dir)?;
+                let (mut file, fresh) = at::new_file(dir)?;
                 let written = self.write(path, content, node, &mut file);
                 if written.is_err() {
-                    let _ = at::remove(&dir, OsStr::new(&fresh));
+                    let _ = at::remove(dir, OsStr::new(&fresh));
                 }
-                written.and_then(|()| place(&dir, &fresh, name, is_dir))
+                written.and_then(|()| place(dir, &fresh, name, is_dir))
             }
             NodeKind::Other => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -269,7 +286,7 @@ impl WriteGuard {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
             }
-            content => self.held.write(content, file)?,
+            content => content.write(file)?,
         }
         let handle = OwnedFd::from(file.try_clone()?);
         own(&handle, node)?;
@@ -283,14 +300,14 @@ impl WriteGuard {
     fn closed_below(&self, top: &Path, known: &walk::Known, undone: &mut Undo) {
         let found = self.walk().find_again(top, known);
         for path in &found.closed {
-            if self.mounted.contains(path) || self.is_own(path) {
+            if self.mounted.contains_key(path) || self.is_own(path) {
                 continue;
             }
             if self.before.contains_key(path) {
                 self.new_below(path, undone);
-            } else if known.is_closed(path) {
+            } else if known.is_closed(path) && !self.is_made_beside(path) {
                 self.unrecorded(path, undone);
-            } else {
+            } else if self.is_there(path) {
                 self.remove(path, self.reason(path), undone);
             }
         }
@@ -300,12 +317,36 @@ impl WriteGuard {
     /// Reports a closed path that was there before the command but was missing when it was to be recorded. If it is there
     /// again, nothing tells whether the command made it, so it stays, and the run ends.
     fn unrecorded(&self, path: &Path, undone: &mut Undo) {
-        if !matches!(
-            at::stat_below(&self.root, path),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
-        ) {
+        if self.is_there(path) {
             undone.add(path, self.reason(path), PathChange::Modified, false);
         }
+    }
+
+    /// Reports closed paths at which something else is than what was mounted, or nothing: the command may have written there,
+    /// and nothing else was recorded of a directory.
+    fn mounts(&self, undone: &mut Undo) {
+        for (path, node) in &self.mounted {
+            let change = match at::stat_below(&self.root, path).map(|data| Print::of(&data)) {
+                Ok(now) if now.is_file(&node.print) => continue,
+                Ok(_)
+                    if !matches!(node.kind, NodeKind::Dir)
+                        && node.is_unchanged(&self.root, path, &self.held, self.exact) =>
+                {
+                    continue;
+                }
+                Ok(_) => PathChange::Modified,
+                Err(_) => PathChange::Deleted,
+            };
+            undone.add(path, self.reason(path), change, false);
+        }
+    }
+
+    /// Whether something is at a path, as far as that is known.
+    fn is_there(&self, path: &Path) -> bool {
+        !matches!(
+            at::stat_below(&self.root, path),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
+        )
     }
 
     /// Reports limits that were reached. A directory whose path is too long is removed: it is certainly new, since
@@ -314,7 +355,7 @@ impl WriteGuard {
     fn limits(&self, over: Vec<walk::Over>, undone: &mut Undo) {
         for over in over {
             let gone = over.code == walk::LONG_PATH
-                && self.spare(&over.path, undone)
+                && self.move_back_contents(&over.path, undone)
                 && at::remove_below(&self.root, &over.path).is_ok();
             undone.limit(over.code, &over.path, gone);
         }
@@ -389,7 +430,10 @@ impl WriteGuard {
     }
 
     fn remove(&self, path: &Path, reason: (String, Option<String>), undone: &mut Undo) {
-        let gone = self.spare(path, undone) && at::remove_below(&self.root, path).is_ok();
+        if self.is_left_to_older(path) {
+            return;
+        }
+        let gone = self.move_back_contents(path, undone) && at::remove_below(&self.root, path).is_ok();
         undone.add(path, reason, PathChange::Added, gone);
     }
 

@@ -244,8 +244,8 @@ impl Head {
     }
 }
 
-/// The directories in which commands see git directories: the workspace, and those that they may read. What is outside
-/// these is none of theirs, whatever a file or link in the workspace says.
+/// The directories in which commands see git directories: the workspace, and those that they may read. A git directory
+/// elsewhere is ignored, whatever a file or link in the workspace names.
 #[derive(Debug)]
 struct Places(Vec<(PathBuf, Arc<OwnedFd>)>);
 

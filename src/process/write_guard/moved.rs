@@ -7,6 +7,7 @@ use rustix::fs::{Stat, fstat, renameat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The directories that are moved back: they hold what is much to make again.
 const PARTS: [&str; 3] = [".git", ".git/objects", ".git/objects/pack"];
@@ -19,29 +20,35 @@ impl WriteGuard {
         if self.repositories.len() < MOST_DIRS && PARTS.iter().any(|part| path.ends_with(part)) {
             // If this fails, its contents are put back one by one.
             if let Ok(handle) = at::handle(&self.root, path) {
-                self.repositories.insert(path.to_path_buf(), handle);
+                self.repositories.insert(path.to_path_buf(), Arc::new(handle));
             }
         }
     }
 
     /// Moves the directories back, outer ones first. Returns the paths of those that were moved, and the names at the top
     /// under which is now what was at these paths.
-    pub(super) fn bring_back(&self) -> (Vec<PathBuf>, Vec<String>) {
+    pub(super) fn restore_moved_repositories(&self) -> (Vec<PathBuf>, Vec<String>) {
         let mut moved = Vec::new();
-        let mut aside = Vec::new();
+        let mut displaced = Vec::new();
         for (path, handle) in &self.repositories {
             let Ok(data) = fstat(handle) else { continue };
-            if self.is_at(path, &data) || !matches!(self.grant_match(path, true), GrantMatch::Not(..)) {
+            if self.is_left_to_older(path)
+                || self.is_at(path, &data)
+                || !matches!(self.grant_match(path, true), GrantMatch::Not(..))
+            {
                 continue;
             }
             let Some(now) = self.place_of(handle, &data) else {
                 continue;
             };
-            if self.move_back(path, (handle, data.st_mode), &now, &mut aside).is_ok() {
+            if self
+                .move_back(path, (handle, data.st_mode), &now, &mut displaced)
+                .is_ok()
+            {
                 moved.push(path.clone());
             }
         }
-        (moved, aside)
+        (moved, displaced)
     }
 
     fn is_at(&self, path: &Path, data: &Stat) -> bool {
@@ -56,13 +63,13 @@ impl WriteGuard {
         self.is_at(below, data).then(|| below.to_path_buf())
     }
 
-    /// What is at its place now is moved to a new name at the top, which is added to `aside`.
+    /// What is at its place now is moved to a new name at the top, which is added to `displaced`.
     fn move_back(
         &self,
         path: &Path,
         (handle, mode): (&OwnedFd, u32),
         now: &Path,
-        aside: &mut Vec<String>,
+        displaced: &mut Vec<String>,
     ) -> rustix::io::Result<()> {
         if mode & 0o700 != 0o700 {
             // Only its owner's right to write lets a directory be moved. The comparison restores the mode.
@@ -72,7 +79,7 @@ impl WriteGuard {
         // First to the top: it may now be below what is at its place.
         let fresh = at::fresh_name();
         renameat(&from, from_name, &self.root, &fresh)?;
-        let placed = self.place_at(path, &fresh, aside);
+        let placed = self.place_at(path, &fresh, displaced);
         if placed.is_err() {
             // Then it is at least as the command left it.
             let _ = renameat(&self.root, &fresh, &from, from_name);
@@ -80,11 +87,11 @@ impl WriteGuard {
         placed
     }
 
-    fn place_at(&self, path: &Path, fresh: &str, aside: &mut Vec<String>) -> rustix::io::Result<()> {
+    fn place_at(&self, path: &Path, fresh: &str, displaced: &mut Vec<String>) -> rustix::io::Result<()> {
         let (to, name) = at::parent_made(&self.root, path)?;
         let old = at::fresh_name();
         match renameat(&to, name, &self.root, &old) {
-            Ok(()) => aside.push(old),
+            Ok(()) => displaced.push(old),
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error),
         }

@@ -8,6 +8,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
@@ -21,17 +22,19 @@ const COPY_PART: usize = 64 << 10;
 const CLOCK_TICK: Duration = Duration::from_millis(50);
 
 /// One file, link or directory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct TreeNode {
     pub kind: NodeKind,
     pub print: Print,
+    /// When it was recorded, or shortly before.
+    taken: SystemTime,
     /// Extended attributes that a command could change, including ACLs. Empty for a link.
     pub attributes: at::Attributes,
     /// The end of a file of git's object store that is no loose object: the digest of what precedes.
     trailer: Option<object::Trailer>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum NodeKind {
     File(StoredContent),
     Link(Vec<u8>),
@@ -40,12 +43,12 @@ pub(super) enum NodeKind {
     Other,
 }
 
-/// Where the content of a file is kept.
-#[derive(Debug)]
+/// Where the content of a file is kept. Cheap to clone: guards of commands that overlap share it.
+#[derive(Clone, Debug)]
 pub(super) enum StoredContent {
-    Memory(Vec<u8>),
-    /// Offset and length in the anonymous file.
-    Spilled(u64, u64),
+    Memory(Arc<[u8]>),
+    /// An anonymous file, and offset and length in it.
+    Spilled(Arc<File>, u64, u64),
     /// Known only by size, time and inode number: git objects, whose content can be checked without a copy and is kept
     /// once per run, and files that exceed a limit.
     NotHeld,
@@ -86,12 +89,17 @@ impl Print {
 
     /// Whether both are equal and are precise enough to rule out a change. `exact`: the device on which the change time
     /// shows every write.
-    pub fn surely_is(&self, before: &Self, taken: SystemTime, exact: Option<u64>) -> bool {
+    fn surely_is(&self, before: &Self, taken: SystemTime, exact: Option<u64>) -> bool {
         let whole = u64::try_from(before.changed.0).unwrap_or(0);
         let part = u32::try_from(before.changed.1).unwrap_or(0);
         let changed = SystemTime::UNIX_EPOCH + Duration::new(whole, part);
         let is_settled = taken.duration_since(changed).is_ok_and(|age| age > CLOCK_TICK);
         self == before && is_settled && exact == Some(before.device)
+    }
+
+    /// Whether it is the same file or directory.
+    pub fn is_file(&self, before: &Self) -> bool {
+        (self.device, self.inode) == (before.device, before.inode)
     }
 
     /// Whether it is the same file with the same size and modification time.
@@ -108,7 +116,7 @@ impl Print {
 /// The contents that are kept.
 #[derive(Debug, Default)]
 pub(super) struct HeldContents {
-    file: Option<File>,
+    file: Option<Arc<File>>,
     spilled: u64,
     memory: u64,
     /// Whether some content was not kept because the limit was reached.
@@ -131,7 +139,7 @@ impl HeldContents {
                 return StoredContent::NotHeld;
             }
             self.memory += size;
-            return StoredContent::Memory(bytes);
+            return StoredContent::Memory(bytes.into());
         }
         self.spill(file, size).unwrap_or(StoredContent::NotHeld)
     }
@@ -144,38 +152,39 @@ impl HeldContents {
 
     fn spill(&mut self, from: &File, size: u64) -> io::Result<StoredContent> {
         if self.file.is_none() {
-            self.file = Some(tempfile::tempfile()?);
+            self.file = Some(Arc::new(tempfile::tempfile()?));
         }
-        let Some(to) = &mut self.file else {
+        let Some(to) = &self.file else {
             return Ok(StoredContent::NotHeld);
         };
-        let copied = io::copy(&mut from.take(size + 1), to)?;
+        let copied = io::copy(&mut from.take(size + 1), &mut to.as_ref())?;
         let at = self.spilled;
         self.spilled += copied;
         Ok(match copied == size {
-            true => StoredContent::Spilled(at, size),
+            true => StoredContent::Spilled(Arc::clone(to), at, size),
             false => StoredContent::NotHeld,
         })
     }
+}
 
+impl StoredContent {
     /// Whether a file contains exactly these bytes. `None` if they were not kept.
     ///
     /// # Errors
     /// The file or the kept bytes cannot be read.
-    pub fn equals(&self, content: &StoredContent, file: &mut File) -> Option<io::Result<bool>> {
-        match content {
-            StoredContent::NotHeld => None,
-            StoredContent::Memory(bytes) => {
+    pub fn equals(&self, file: &mut File) -> Option<io::Result<bool>> {
+        match self {
+            Self::NotHeld => None,
+            Self::Memory(bytes) => {
                 let mut now = Vec::new();
                 let read = file.take(bytes.len() as u64 + 1).read_to_end(&mut now);
-                Some(read.map(|_| now == *bytes))
+                Some(read.map(|_| now[..] == bytes[..]))
             }
-            StoredContent::Spilled(at, size) => Some(self.equals_spilled((*at, *size), file)),
+            Self::Spilled(held, at, size) => Some(Self::equals_spilled(held, (*at, *size), file)),
         }
     }
 
-    fn equals_spilled(&self, (at, size): (u64, u64), file: &mut File) -> io::Result<bool> {
-        let Some(held) = &self.file else { return Ok(false) };
+    fn equals_spilled(held: &File, (at, size): (u64, u64), file: &mut File) -> io::Result<bool> {
         let (mut now, mut then) = (vec![0; 64 << 10], vec![0; 64 << 10]);
         let mut done = 0;
         loop {
@@ -198,16 +207,11 @@ impl HeldContents {
     ///
     /// # Errors
     /// `Unsupported` if the bytes were not kept; otherwise the error of reading them or of writing `to`.
-    pub fn write(&self, content: &StoredContent, to: &mut File) -> io::Result<()> {
-        match content {
-            StoredContent::NotHeld => Err(io::ErrorKind::Unsupported.into()),
-            StoredContent::Memory(bytes) => to.write_all(bytes),
-            StoredContent::Spilled(at, size) => {
-                let Some(held) = &self.file else {
-                    return Err(io::ErrorKind::Unsupported.into());
-                };
-                copy_range(held, (*at, *size), to)
-            }
+    pub fn write(&self, to: &mut File) -> io::Result<()> {
+        match self {
+            Self::NotHeld => Err(io::ErrorKind::Unsupported.into()),
+            Self::Memory(bytes) => to.write_all(bytes),
+            Self::Spilled(held, at, size) => copy_range(held, (*at, *size), to),
         }
     }
 }
@@ -251,6 +255,7 @@ impl TreeNode {
         whole: bool,
     ) -> rustix::io::Result<Self> {
         let entry = Path::new(name);
+        let taken = SystemTime::now();
         let data = at::stat(dir, name)?;
         let mut open = None;
         let kind = match FileType::from_raw_mode(data.st_mode) {
@@ -282,9 +287,16 @@ impl TreeNode {
         Ok(Self {
             kind,
             print,
+            taken,
             attributes,
             trailer: trailed.then(|| object::trailer(dir, path, print.size)).flatten(),
         })
+    }
+
+    /// Whether the metadata suffices to know that the entry is unchanged. `exact`: the device on which the change time shows
+    /// every write.
+    pub fn is_surely(&self, now: &Print, exact: Option<u64>) -> bool {
+        now.surely_is(&self.print, self.taken, exact)
     }
 
     /// Whether it is an object of git whose content is not held here, but can be checked.
@@ -314,18 +326,12 @@ impl TreeNode {
 
     /// Whether the entry is unchanged. A new modification time with the same content does not count as a change, nor
     /// does a further hard link of a file whose content is kept or known by its name.
-    pub fn is_unchanged(
-        &self,
-        root: &OwnedFd,
-        path: &Path,
-        held: &HeldContents,
-        (taken, exact): (SystemTime, Option<u64>),
-    ) -> bool {
+    pub fn is_unchanged(&self, root: &OwnedFd, path: &Path, held: &HeldContents, exact: Option<u64>) -> bool {
         let Ok(data) = at::stat_below(root, path) else {
             return false;
         };
         let now = Print::of(&data);
-        if now.surely_is(&self.print, taken, exact) {
+        if self.is_surely(&now, exact) {
             return true;
         }
         if !now.same_rights(&self.print) || !self.has_same_attributes(root, path) {
@@ -354,7 +360,7 @@ impl TreeNode {
                 now.size == self.print.size
                     && at::file(root, path)
                         .ok()
-                        .and_then(|mut file| held.equals(content, &mut file))
+                        .and_then(|mut file| content.equals(&mut file))
                         .is_some_and(|same| same.unwrap_or(false))
             }
             NodeKind::Other => now.inode == self.print.inode,

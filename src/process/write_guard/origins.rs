@@ -2,9 +2,10 @@
 //! only copy. Inode numbers tell where an entry was before the command.
 
 use super::{Area, GrantMatch, WriteGuard, at};
-use rustix::fs::{Stat, renameat};
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -17,12 +18,22 @@ pub(super) struct Origins {
     others: Vec<(u64, PathBuf)>,
 }
 
-/// What was moved back.
+/// What was moved away from a path that must be free.
+#[derive(Default)]
 pub(super) struct MovedBack {
-    /// The paths, and whether each is that of a directory.
+    /// The paths to which something was moved back, and whether each is that of a directory.
     pub paths: Vec<(PathBuf, bool)>,
-    /// Whether nothing is left that was elsewhere before.
-    pub complete: bool,
+    /// The names at the top of what could not be moved back.
+    pub set_aside: Vec<String>,
+    /// Whether something could not be moved away at all.
+    pub is_left: bool,
+}
+
+/// Where an entry was before the command.
+enum Origin {
+    Free(PathBuf),
+    /// Nothing tells whether the place is free.
+    Unknown,
 }
 
 impl Origins {
@@ -70,66 +81,104 @@ impl Origins {
 }
 
 impl WriteGuard {
-    /// Moves back what is at or below a path, if the place where it was before is free and granted. What the command
+    /// Moves back what is at or below a path, if the place where it was before does not exist now and is granted. What cannot
+    /// be moved back gets a name at the top: a closed path must not keep it, and it may be the only copy. What the command
     /// removed or replaced at a closed path is not moved but made again from its recorded content.
     pub(super) fn move_back_from(&self, path: &Path) -> MovedBack {
-        let mut moved = MovedBack {
-            paths: Vec::new(),
-            complete: true,
-        };
+        let mut moved = MovedBack::default();
         let mut waiting = vec![path.to_path_buf()];
         while let Some(path) = waiting.pop() {
-            let Ok(data) = at::stat_below(&self.root, &path) else {
-                continue;
+            let is_done = match at::stat_opened_up(&self.root, &path) {
+                Ok(data) => self.move_back_one(&path, &data, (&mut moved, &mut waiting)),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => true,
+                Err(_) => false,
             };
-            let is_dir = at::is_dir(&data);
-            match self.origin_of(&path, &data) {
-                Some(origin) if self.move_to(&path, &origin, &data).is_ok() => moved.paths.push((origin, is_dir)),
-                Some(_) => moved.complete = false,
-                None if is_dir => {
-                    let entries = self.entries(&path).unwrap_or_default();
-                    waiting.extend(entries.into_iter().map(|(path, ..)| path));
+            if !is_done {
+                match self.set_aside(&path) {
+                    Ok(name) => moved.set_aside.push(name),
+                    Err(_) => moved.is_left = true,
                 }
-                None => {}
             }
         }
         moved
     }
 
+    /// `false` if the entry was elsewhere before, or may hold something that was, and cannot be moved back.
+    fn move_back_one(&self, path: &Path, data: &Stat, (moved, waiting): (&mut MovedBack, &mut Vec<PathBuf>)) -> bool {
+        let is_dir = at::is_dir(data);
+        match self.origin_of(path, data) {
+            Some(Origin::Free(origin)) => {
+                let is_moved = self.move_to(path, &origin, data).is_ok();
+                if is_moved {
+                    moved.paths.push((origin, is_dir));
+                }
+                is_moved
+            }
+            Some(Origin::Unknown) => false,
+            None if is_dir => {
+                let entries = self.entries(path);
+                let is_listed = entries.is_ok();
+                waiting.extend(entries.into_iter().flatten().map(|(path, ..)| path));
+                is_listed
+            }
+            None => true,
+        }
+    }
+
     /// Where an entry was before the command. `None` if it is new, is where it was, or that place is taken or closed.
-    fn origin_of(&self, path: &Path, data: &Stat) -> Option<PathBuf> {
+    fn origin_of(&self, path: &Path, data: &Stat) -> Option<Origin> {
         let origins = self.origins.get_or_init(|| Origins::of(self));
         let paths = origins.paths(self, data.st_ino);
         if paths.is_empty() || paths.iter().any(|origin| origin == path) {
             return None;
         }
         // The inode number of a file that was removed may be used again.
-        let created = at::parent(&self.root, path)
+        let created = at::parent_opened_up(&self.root, path)
             .ok()
-            .and_then(|(dir, name)| at::created(&dir, name));
+            .and_then(|(opened, name)| at::created(&opened.dir, name));
         if created.is_some_and(|created| created >= self.taken) {
             return None;
         }
-        paths.into_iter().find(|origin| {
-            !self.is_own(origin)
-                && matches!(self.grant_match(origin, at::is_dir(data)), GrantMatch::Granted)
-                && matches!(at::stat_below(&self.root, origin), Err(Errno::NOENT))
+        paths.into_iter().find_map(|origin| {
+            let is_granted =
+                !self.is_own(&origin) && matches!(self.grant_match(&origin, at::is_dir(data)), GrantMatch::Granted);
+            match at::stat_opened_up(&self.root, &origin) {
+                _ if !is_granted => None,
+                Ok(_) | Err(Errno::NOTDIR | Errno::LOOP) => None,
+                Err(Errno::NOENT) => Some(Origin::Free(origin)),
+                Err(_) => Some(Origin::Unknown),
+            }
         })
     }
 
     fn move_to(&self, path: &Path, origin: &Path, data: &Stat) -> rustix::io::Result<()> {
-        let (from, from_name) = at::parent(&self.root, path)?;
+        let (from, from_name) = at::parent_opened_up(&self.root, path)?;
         let (to, to_name) = at::parent_made(&self.root, origin)?;
-        let mode = data.st_mode & 0o7777;
-        let is_closed = at::is_dir(data) && mode & 0o700 != 0o700;
-        if !is_closed {
-            return renameat(&from, from_name, &to, to_name);
-        }
-        // Only its owner's right to write lets a directory be moved.
-        let handle = at::handle(&from, Path::new(from_name))?;
-        at::set_mode(&handle, mode | 0o700)?;
-        let moved = renameat(&from, from_name, &to, to_name);
-        at::set_mode(&handle, mode)?;
-        moved
+        let to = at::OpenedUp::of(to)?;
+        renamed((&from.dir, from_name), data.st_mode, (&to.dir, to_name))
     }
+
+    /// Moves an entry to a new name at the top, and returns the name.
+    pub(super) fn set_aside(&self, path: &Path) -> rustix::io::Result<String> {
+        let (from, name) = at::parent_opened_up(&self.root, path)?;
+        let to = at::OpenedUp::of(at::dir(&self.root, Path::new(""))?)?;
+        let fresh = at::fresh_name();
+        let mode = at::stat(&from.dir, name)?.st_mode;
+        renamed((&from.dir, name), mode, (&to.dir, OsStr::new(&fresh)))?;
+        Ok(fresh)
+    }
+}
+
+/// Renames an entry of this mode to a name that is free.
+fn renamed(from: (&OwnedFd, &OsStr), mode: u32, to: (&OwnedFd, &OsStr)) -> rustix::io::Result<()> {
+    let is_closed = FileType::from_raw_mode(mode).is_dir() && mode & 0o700 != 0o700;
+    if !is_closed {
+        return at::rename_to_free(from, to);
+    }
+    // Only its owner's right to write lets a directory be moved.
+    let handle = at::handle(from.0, Path::new(from.1))?;
+    at::set_mode(&handle, mode | 0o700)?;
+    let moved = at::rename_to_free(from, to);
+    at::set_mode(&handle, mode)?;
+    moved
 }

@@ -2,9 +2,11 @@
 //! not change the tree.
 
 use super::node::{HeldContents, NodeKind, TreeNode, is_object};
+use super::overlap::{self, Older, RECORDING};
 use super::walk::{MOST_NAMES, Over, TreeWalk, UNREADABLE};
 use super::{Allowed, Area, MOST_HELD, MOST_MOUNTS, SandboxLevel, WriteGuard, at, limit_message};
 use crate::base::grant::{WriteKind, WritePath, Writes};
+use crate::base::sync::lock;
 use crate::process::Confinement;
 use crate::process::change_times::exact_device;
 use crate::process::confine::spec::WorkspaceReach;
@@ -35,7 +37,11 @@ struct Listed {
 
 impl WriteGuard {
     /// `None` if nothing needs to be compared.
-    pub(super) fn take(confinement: &Confinement, writes: &Writes) -> Result<(Option<Self>, WorkspaceReach), String> {
+    pub(super) fn take(
+        confinement: &Confinement,
+        writes: &Writes,
+    ) -> Result<(Option<Arc<Self>>, WorkspaceReach), String> {
+        let _recording = lock(&RECORDING);
         let root =
             at::root(&confinement.workspace).map_err(|error| format!("the workspace cannot be opened: {error}"))?;
         if !at::has_own_links(&root) {
@@ -47,9 +53,14 @@ impl WriteGuard {
             objects: Arc::clone(&confinement.objects),
             repositories: BTreeMap::new(),
             own: confinement.hidden_inside(),
+            writes: writes.clone(),
             allowed: Allowed::default(),
+            effective: OnceLock::new(),
             areas: Vec::new(),
-            mounted: BTreeSet::new(),
+            mounted: BTreeMap::new(),
+            older: Vec::new(),
+            made_beside: BTreeMap::new(),
+            changed_beside: BTreeMap::new(),
             before: BTreeMap::new(),
             held: HeldContents::default(),
             taken: SystemTime::now(),
@@ -59,6 +70,7 @@ impl WriteGuard {
             origins: OnceLock::new(),
             lived: live::begin(&confinement.workspace, writes),
         };
+        guard.older = Older::of(&guard);
         let whole_tree = |path: &WritePath| path.kind == WriteKind::Entry && matches!(path.path.as_str(), "" | ".");
         let reach = match writes {
             Writes::Paths { paths, maybe }
@@ -73,6 +85,10 @@ impl WriteGuard {
             }
         };
         let reach = reach.map_err(|over| limit_message(&over))?;
+        guard.inherit_removed();
+        guard.older.clear();
+        let guard = Arc::new(guard);
+        overlap::add(&guard);
         Ok((Some(guard), reach))
     }
 
@@ -104,19 +120,16 @@ impl WriteGuard {
                 continue;
             }
             let data = at::stat_below(&self.root, &path);
-            let mountable = data.is_ok_and(|data| {
-                let kind = FileType::from_raw_mode(data.st_mode);
-                kind.is_dir() || kind.is_file()
-            });
+            let kind = data.map_or(FileType::Unknown, |data| FileType::from_raw_mode(data.st_mode));
+            let mountable = kind.is_dir() || kind.is_file();
             let freeze = level == SandboxLevel::Full && mountable && reach.read_only.len() < MOST_MOUNTS;
             if freeze {
                 reach.read_only.push(path.clone());
             }
             // A mount point and the mounted root cannot be moved, but a directory between them can.
-            let held_by_mount = freeze && path.components().count() == 1;
+            let held_by_mount = freeze && path.components().count() == 1 && !self.is_known_beside(&path, kind.is_dir());
             if held_by_mount {
-                self.mounted.insert(path.clone());
-                self.record_shared(&path)?;
+                self.record_mounted(&path)?;
             } else {
                 self.record(&path, true)?;
             }
@@ -272,7 +285,10 @@ impl WriteGuard {
                 self.before.insert(path, node);
             }
         }
-        let numbers = listed.into_iter().map(|entry| (entry.name, entry.number)).collect();
+        let mut numbers: BTreeMap<Vec<u8>, u64> = listed.into_iter().map(|entry| (entry.name, entry.number)).collect();
+        if !self.older.is_empty() {
+            numbers.retain(|name, _| !self.is_name_made_beside(dir, name));
+        }
         for path in other {
             self.record(&path, true)?;
         }
@@ -362,6 +378,16 @@ impl WriteGuard {
         if self.before.len() >= MOST_HELD {
             return Err(Over::whole("limit:guard_entries"));
         }
+        if self.inherit(&path) {
+            let is_recorded = self
+                .before
+                .get(&path)
+                .is_some_and(|node| matches!(node.kind, NodeKind::Dir));
+            if is_recorded && at::stat_below(&self.root, &path).is_ok_and(|data| at::is_dir(&data)) {
+                waiting.push(path);
+            }
+            return Ok(());
+        }
         let node = match self.node(dir, &path, contents) {
             Ok(Some(node)) => node,
             Ok(None) => return Ok(()),
@@ -398,6 +424,24 @@ impl WriteGuard {
             }
         }
         Err(Errno::NOENT)
+    }
+
+    /// Records what tells whether a mounted path is still what was mounted. The kernel takes a mount away if another command,
+    /// for which nothing is mounted there, removes or replaces the place.
+    fn record_mounted(&mut self, path: &Path) -> Result<(), Over> {
+        let size = at::stat_below(&self.root, path).map_or(u64::MAX / 2, |data| data.st_size.unsigned_abs());
+        let contents = self.held.has_room(size);
+        match self.node(None, path, contents) {
+            Ok(Some(node)) => {
+                self.mounted.insert(path.to_path_buf(), node);
+                self.record_shared(path)
+            }
+            Ok(None) => Ok(()),
+            Err(_) => Err(Over {
+                code: UNREADABLE,
+                path: path.to_path_buf(),
+            }),
+        }
     }
 
     /// Records the files at or below a mounted path that have further hard links, through which they could be written.

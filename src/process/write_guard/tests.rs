@@ -1,6 +1,7 @@
 //! Tests of comparing and putting back on real trees.
 
 mod grants;
+mod overlaps;
 
 use super::names::NameSet;
 use super::*;
@@ -48,6 +49,13 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
 fn closed(words: &[&str]) -> Arc<dyn ClosedPaths> {
     let words: Vec<String> = words.iter().map(|name| (*name).to_owned()).collect();
     Arc::new(NameSet::new(&words))
+}
+
+/// Changes what a guard has recorded.
+fn changed(guarded: &mut Guarded, change: impl FnOnce(&mut WriteGuard)) {
+    let mut guard = Arc::try_unwrap(guarded.guard.take().unwrap()).unwrap();
+    change(&mut guard);
+    guarded.guard = Some(Arc::new(guard));
 }
 
 fn take(confinement: &Confinement) -> Guarded {
@@ -299,7 +307,15 @@ fn files_behind_hard_links_that_are_too_large_to_copy_are_named_and_left() {
 #[test]
 fn what_replaced_a_closed_path_is_moved_back() {
     type Change = fn(&Path);
-    let changes: [(Change, &[&str]); 5] = [
+    let changes: [(Change, &[&str]); 6] = [
+        (
+            |dir| {
+                fs::create_dir(dir.join("new")).unwrap();
+                fs::hard_link(dir.join("free"), dir.join("other")).unwrap();
+                fs::rename(dir.join("free"), dir.join("new/thing")).unwrap();
+            },
+            &["free", "new/thing"],
+        ),
         (
             |dir| fs::rename(dir.join("free"), dir.join("sub/.npmrc")).unwrap(),
             &["free", "sub/.npmrc"],
@@ -348,6 +364,38 @@ fn what_replaced_a_closed_path_is_moved_back() {
         }
         assert!(!dir.path().join("new/thing").exists(), "change {number}");
     }
+}
+
+/// What was there before is gone only where its place was taken or is closed, too.
+#[test]
+fn what_has_no_place_to_be_moved_back_to_is_removed() {
+    let (dir, confinement) = tree(&PROTECTED);
+    fs::create_dir(dir.path().join("new")).unwrap();
+    let guard = take(&confinement);
+    fs::rename(dir.path().join("free"), dir.path().join("new/thing")).unwrap();
+    fs::write(dir.path().join("free"), "taken").unwrap();
+    assert_eq!(compare(guard), ["new/thing"]);
+    assert_eq!(fs::read_to_string(dir.path().join("free")).unwrap(), "taken");
+    let guard = take(&confinement);
+    fs::rename(dir.path().join("sub/.npmrc"), dir.path().join("new/thing")).unwrap();
+    assert_eq!(compare(guard), ["new/thing", "sub/.npmrc"]);
+    assert_eq!(fs::read_to_string(dir.path().join("sub/.npmrc")).unwrap(), "sub/.npmrc");
+    assert!(!dir.path().join("new/thing").exists());
+}
+
+/// A closed path must be free, and what is there may be the only copy.
+#[test]
+fn what_cannot_be_moved_back_gets_a_name_at_the_top() {
+    let (dir, confinement) = tree(&PROTECTED);
+    fs::create_dir_all(dir.path().join("a/b")).unwrap();
+    fs::write(dir.path().join("a/b/work"), "work").unwrap();
+    let guard = take(&confinement);
+    fs::create_dir(dir.path().join("new")).unwrap();
+    fs::rename(dir.path().join("a/b/work"), dir.path().join("new/thing")).unwrap();
+    let inner = guard.guard.as_ref().unwrap();
+    let name = inner.set_aside(Path::new("new/thing")).unwrap();
+    assert_eq!(fs::read_to_string(dir.path().join(name)).unwrap(), "work");
+    assert!(!dir.path().join("new/thing").exists());
 }
 
 #[test]
@@ -566,7 +614,7 @@ fn a_run_directory_is_left_to_the_run() {
 fn a_limit_on_names_is_told_and_ends_the_run() {
     let (dir, confinement) = tree(&PROTECTED);
     let mut guard = take(&confinement);
-    guard.guard.as_mut().unwrap().most_names = 50;
+    changed(&mut guard, |guard| guard.most_names = 50);
     for number in 0..200 {
         fs::create_dir(dir.path().join(format!("d{number}"))).unwrap();
     }
@@ -602,13 +650,16 @@ fn a_closed_file_with_a_further_name_gets_a_file_of_its_own() {
 #[test]
 fn a_closed_path_that_was_not_recorded_stays_and_ends_the_run() {
     let (dir, confinement) = tree(&PROTECTED);
-    let mut guard = take(&confinement);
-    guard.guard.as_mut().unwrap().before.remove(Path::new("sub/.npmrc"));
+    let take_without_npmrc = || {
+        let mut guard = take(&confinement);
+        changed(&mut guard, |guard| drop(guard.before.remove(Path::new("sub/.npmrc"))));
+        guard
+    };
+    let guard = take_without_npmrc();
     assert_eq!(compare(guard), ["sub/.npmrc (could not be put back)"]);
     let kept = fs::read_to_string(dir.path().join("sub/.npmrc")).unwrap();
     assert_eq!(kept, "sub/.npmrc");
-    let mut guard = take(&confinement);
-    guard.guard.as_mut().unwrap().before.remove(Path::new("sub/.npmrc"));
+    let guard = take_without_npmrc();
     fs::remove_file(dir.path().join("sub/.npmrc")).unwrap();
     assert!(compare(guard).is_empty());
 }

@@ -20,8 +20,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(super) const MOST_NAMES: u64 = 5_000_000;
 /// The time limit of one walk. If reached: `limit:guard_time`.
 pub(super) const MOST_TIME: Duration = Duration::from_secs(60);
-/// The most bytes of a path; the kernel's own limit is 4,096. If reached: `limit:guard_path`.
-pub(super) const MOST_PATH: usize = 4_000;
+/// The most bytes of a path that is searched: the kernel's own limit, with room for names that are made below. If reached:
+/// `limit:guard_path`.
+pub(super) const MOST_WALKED_PATH: usize = 4_000;
 /// The name of the limit on paths.
 pub(super) const LONG_PATH: &str = "limit:guard_path";
 /// The code of what cannot be read.
@@ -489,7 +490,7 @@ impl<'a> Look<'a> {
             self.dirs.clear();
             return false;
         }
-        if dir.len() > MOST_PATH {
+        if dir.len() > MOST_WALKED_PATH {
             let path = PathBuf::from(OsStr::from_bytes(&dir));
             self.found.over.push(Over { code: LONG_PATH, path });
             return true;

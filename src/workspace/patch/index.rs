@@ -3,7 +3,7 @@
 
 use super::cache::FileStat;
 use super::object::{Digest, EXECUTABLE, FILE, Id, LINK, METADATA, ObjectFormat};
-use crate::base::git_index::MOST_PATH;
+use crate::base::path::PATH_MAX;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
@@ -116,7 +116,7 @@ impl GitIndex {
         let index = Self::parse(raw, format, written);
         index.map(Some).ok_or_else(|| {
             format!(
-                "{}: this program cannot read the index, or it has paths of more than {MOST_PATH} bytes: `git update-index \
+                "{}: this program cannot read the index, or it has paths of more than {PATH_MAX} bytes: `git update-index \
                  --index-version 2` writes it in a form that it can",
                 path.display()
             )
@@ -148,7 +148,7 @@ impl GitIndex {
                 let keep = before.1.checked_sub(strip)?;
                 let start = names.len();
                 let most = raw.len().saturating_mul(NAMES_TIMES).saturating_add(NAMES_MORE);
-                if keep + end > MOST_PATH || start + keep + end > most {
+                if keep + end > PATH_MAX || start + keep + end > most {
                     return None;
                 }
                 names.extend_from_within(before.0..before.0 + keep);
@@ -408,9 +408,9 @@ mod tests {
             }
             GitIndex::parse(raw, ObjectFormat::Sha1, 0)
         };
-        assert_eq!(index(MOST_PATH, 2).map(|index| index.name(1).len()), Some(MOST_PATH));
-        assert!(index(MOST_PATH + 1, 2).is_none());
-        assert!(index(MOST_PATH, 30_000).is_none(), "117 MiB of names in 2 MB");
+        assert_eq!(index(PATH_MAX, 2).map(|index| index.name(1).len()), Some(PATH_MAX));
+        assert!(index(PATH_MAX + 1, 2).is_none());
+        assert!(index(PATH_MAX, 30_000).is_none(), "117 MiB of names in 2 MB");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Commands that live on while others are compared.
 
-use super::{CONFINED, ground};
+use super::{CONFINED, entries, ground};
 use overnight::base::grant::Writes;
 use overnight::base::ids::CallId;
 use overnight::process::{self, Network, SandboxLevel};
@@ -47,6 +47,152 @@ async fn a_swapped_directory_leads_nothing_outside() {
         assert_eq!(left.len(), 2, "{level:?}: {left:?}");
         assert_eq!(ground.read("outside/.npmrc").as_deref(), Some("mine\n"), "{level:?}");
         assert_eq!(ground.read("outside/secret").as_deref(), Some("old\n"), "{level:?}");
+    }
+}
+
+/// What a first command does before the second one starts and afterwards, what the second one does when the first has
+/// ended and was compared, a closed file, and its content in the end.
+const OVERLAPS: [(&str, &str, &str, &str, Option<&str>); 9] = [
+    ("echo evil > .git/config", "", "", "ws/.git/config", Some("old\n")),
+    ("echo evil > src/deep/.npmrc", "", "", "ws/src/deep/.npmrc", None),
+    (
+        "echo evil > src/deep/.npmrc",
+        "",
+        "echo evil > src/deep/.npmrc",
+        "ws/src/deep/.npmrc",
+        None,
+    ),
+    (
+        "mkdir .vscode",
+        "rmdir .vscode",
+        "mkdir .vscode; echo evil > .vscode/tasks.json",
+        "ws/.vscode/tasks.json",
+        None,
+    ),
+    (
+        "mkdir -p src/.vscode; echo evil > src/.vscode/tasks.json",
+        "",
+        "",
+        "ws/src/.vscode/tasks.json",
+        None,
+    ),
+    (
+        "mv sub real; cp -r real sub; echo evil > sub/.git/config",
+        "rm -rf sub; mv real sub",
+        "",
+        "ws/sub/.git/config",
+        Some("old\n"),
+    ),
+    ("rm -f sub/.npmrc", "", "", "ws/sub/.npmrc", Some("old\n")),
+    (
+        "mv .git g; mkdir .git; echo evil > .git/config",
+        "",
+        "",
+        "ws/.git/config",
+        Some("old\n"),
+    ),
+    (
+        "mv sub real; mkdir sub; ln -s ../Makefile sub/.npmrc",
+        "",
+        "rm -f sub/.npmrc; ln -s ../Makefile sub/.npmrc",
+        "ws/sub/.npmrc",
+        Some("old\n"),
+    ),
+];
+
+/// Waits until a file is there that the test or the other command makes.
+fn until(file: &str) -> String {
+    format!("until [ -e {file} ]; do sleep 0.02; done")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overlapping_commands_leave_nothing_in_closed_paths() {
+    for level in CONFINED {
+        for (first, later, second, file, wanted) in OVERLAPS {
+            let ground = ground(level);
+            let at = |name: &str| ground.confinement.workspace.join(name);
+            std::fs::create_dir_all(at("sub/.git")).unwrap();
+            for name in ["sub/.git/config", "sub/.npmrc"] {
+                std::fs::write(at(name), "old\n").unwrap();
+            }
+            let first = format!("({first}) 2>&1\ntouch begun\n{}\n{later}\ntrue", until("follows"));
+            let second = format!("touch follows\n{}\n{second}\ntrue", until("ended"));
+            let older = async {
+                let got = ground.run(&first, &Writes::Tree).await;
+                std::fs::write(at("ended"), "").unwrap();
+                got
+            };
+            let newer = async {
+                while !at("begun").exists() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                ground.run(&second, &Writes::Tree).await
+            };
+            let (older, newer) = tokio::join!(older, newer);
+            let undone = [older.undone, newer.undone].concat();
+            assert!(undone.iter().all(|one| one.restored), "{level:?} {first}: {undone:?}");
+            assert_eq!(ground.read(file).as_deref(), wanted, "{level:?} {first}: {undone:?}");
+        }
+    }
+}
+
+/// The same of a background command that goes on after three others, and of files that nothing closes but nobody granted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_background_command_changed_is_its_own_change() {
+    for level in CONFINED {
+        let ground = ground(level);
+        let at = |name: &str| ground.confinement.workspace.join(name);
+        std::fs::write(at("src/.npmrc"), "old\n").unwrap();
+        let jobs = process::jobs::Jobs::default();
+        let evil = "mv src s; cp -r s src; echo evil > src/.npmrc; echo evil > src/deep/.envrc";
+        let command = format!("{evil}; touch begun; {}; rm -rf src; mv s src", until("done"));
+        let delay = Duration::from_millis(10);
+        let job = (&CallId::nth(1), "evil");
+        jobs.start(job, ground.spawn(&command, &Writes::Tree), &ground.confinement, delay)
+            .await
+            .unwrap();
+        while !at("begun").exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for _ in 0..3 {
+            let got = ground.run("true", &Writes::Tree).await;
+            assert!(got.undone.is_empty(), "{level:?}: {:?}", got.undone);
+        }
+        std::fs::write(at("done"), "").unwrap();
+        while jobs.any_running() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(ground.read("ws/src/.npmrc").as_deref(), Some("old\n"), "{level:?}");
+        assert_eq!(ground.read("ws/src/deep/.envrc"), None, "{level:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overlapping_commands_leave_nothing_where_neither_was_granted_it() {
+    for level in CONFINED {
+        let ground = ground(level);
+        let at = |name: &str| ground.confinement.workspace.join(name);
+        let first = format!(
+            "echo evil > src/b.txt; echo evil > src/new.txt; echo new > src/a.txt; touch \"$TMPDIR/begun\"; {}",
+            until("\"$TMPDIR/follows\"")
+        );
+        let second = format!("touch \"$TMPDIR/follows\"; {}; true", until("\"$TMPDIR/ended\""));
+        let tmp = |name: &str| ground.top.path().join("tmp").join(name);
+        let (a, c) = (entries(&["src/a.txt"]), entries(&["src/c.txt"]));
+        let older = async {
+            ground.run(&first, &a).await;
+            std::fs::write(tmp("ended"), "").unwrap();
+        };
+        let newer = async {
+            while !tmp("begun").exists() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            ground.run(&second, &c).await
+        };
+        let ((), _) = tokio::join!(older, newer);
+        assert_eq!(ground.read("ws/src/b.txt").as_deref(), Some("old\n"), "{level:?}");
+        assert_eq!(ground.read("ws/src/a.txt").as_deref(), Some("new\n"), "{level:?}");
+        assert!(!at("src/new.txt").exists(), "{level:?}");
     }
 }
 

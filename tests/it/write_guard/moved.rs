@@ -27,14 +27,60 @@ const MOVES: [(&str, &[&str]); 7] = [
     ),
 ];
 
+/// A command can take away the right to move something out of a directory, or back into one.
+#[tokio::test]
+async fn a_closed_path_keeps_nothing_whatever_the_modes_of_directories() {
+    for level in CONFINED {
+        for text in [
+            "r(\"src/a.txt\", \".envrc\"); os.chmod(\"src\", 0o500)",
+            "r(\"src/a.txt\", \".envrc\"); os.chmod(\"src\", 0)",
+            "d(\"s\"); r(\"src/a.txt\", \"s/.envrc\"); os.chmod(\"s\", 0o500)",
+            "d(\"s\"); r(\"src/a.txt\", \"s/.envrc\"); os.chmod(\"s\", 0); os.chmod(\"src\", 0o500)",
+            "r(\"src/a.txt\", \".envrc\"); os.chmod(\".\", 0o500)",
+        ] {
+            let ground = ground(level);
+            let undone = undone_of(&ground, text).await;
+            // The modes of other directories are the command's own business.
+            for dir in ["src", "s", "."] {
+                let dir = ground.confinement.workspace.join(dir);
+                let _ = std::fs::set_permissions(dir, std::os::unix::fs::PermissionsExt::from_mode(0o755));
+            }
+            assert!(undone.iter().all(|one| one.restored), "{level:?} {text}: {undone:?}");
+            for closed in ["ws/.envrc", "ws/s/.envrc"] {
+                assert_eq!(ground.read(closed), None, "{level:?} {text}");
+            }
+            assert_eq!(
+                ground.read("ws/src/a.txt").as_deref(),
+                Some("old\n"),
+                "{level:?} {text}"
+            );
+        }
+    }
+}
+
+/// What is put back is made again in a directory that nobody may write any more.
+#[tokio::test]
+async fn a_closed_file_is_put_back_whatever_the_mode_of_its_directory() {
+    for level in CONFINED {
+        let ground = ground(level);
+        std::fs::write(ground.confinement.workspace.join("src/.npmrc"), "old\n").unwrap();
+        let text =
+            "r(\"src\", \"s\"); d(\"src\"); open(\"src/.npmrc\", \"w\").write(\"evil\"); os.chmod(\"src\", 0o500)";
+        let undone = undone_of(&ground, text).await;
+        assert!(undone.iter().all(|one| one.restored), "{level:?}: {undone:?}");
+        assert_eq!(ground.read("ws/src/.npmrc").as_deref(), Some("old\n"), "{level:?}");
+        let src = ground.confinement.workspace.join("src");
+        std::fs::set_permissions(src, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+}
+
+async fn undone_of(ground: &Ground, text: &str) -> Vec<Undone> {
+    let text = format!("import os; r = os.rename; d = os.makedirs; {text}");
+    ground.python(&text, &Writes::Tree).await.undone
+}
+
 async fn python(ground: &Ground, text: &str) -> (Vec<Undone>, Vec<String>) {
-    let got = ground
-        .python(
-            &format!("import os; r = os.rename; d = os.makedirs; {text}"),
-            &Writes::Tree,
-        )
-        .await;
-    (got.undone, ground.picture())
+    (undone_of(ground, text).await, ground.picture())
 }
 
 #[tokio::test]

@@ -1,0 +1,213 @@
+//! Commands whose lives overlap. What a command has changed without a grant is undone only when it has ended, so the guard
+//! of one that starts meanwhile must not record it as the state to restore: it takes over what the guards of the older
+//! commands recorded.
+
+use super::{Allowed, Area, GrantMatch, WriteGuard, at};
+use crate::base::grant::ClosedPaths;
+use crate::base::sync::lock;
+use crate::process::write_guard::node::{NodeKind, Print, TreeNode};
+use rustix::fs::fstat;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
+
+/// Held while a tree is recorded or compared: a guard that is recorded knows every command that may have written, and none
+/// ends or starts meanwhile.
+pub(super) static RECORDING: Mutex<()> = Mutex::new(());
+
+/// The guards of commands that may write and were not compared yet, oldest first.
+static LIVING: Mutex<Vec<Weak<WriteGuard>>> = Mutex::new(Vec::new());
+
+/// The guard of a command that was there before another one.
+#[derive(Debug)]
+pub(super) struct Older {
+    guard: Arc<WriteGuard>,
+    /// What it and the commands beside it may write.
+    allowed: Allowed,
+}
+
+/// What the guard of an older command knows about a path that this command may not write.
+#[derive(Debug)]
+enum Earlier {
+    /// The state that it restores.
+    Recorded(TreeNode, Weak<WriteGuard>),
+    /// Something that it removes.
+    New(Weak<WriteGuard>),
+}
+
+/// Puts a guard on the list of those that live.
+pub(super) fn add(guard: &Arc<WriteGuard>) {
+    let mut living = lock(&LIVING);
+    living.retain(|other| other.strong_count() > 0);
+    living.push(Arc::downgrade(guard));
+}
+
+impl Older {
+    /// The guards of this tree that live, oldest first.
+    pub fn of(guard: &WriteGuard) -> Vec<Self> {
+        let identity = |guard: &WriteGuard| fstat(&guard.root).map(|data| (data.st_dev, data.st_ino));
+        let here = identity(guard);
+        let living: Vec<Arc<WriteGuard>> = lock(&LIVING).iter().filter_map(Weak::upgrade).collect();
+        let same = living
+            .into_iter()
+            .filter(|other| here.is_ok() && identity(other) == here);
+        same.map(|guard| {
+            let mut allowed = Allowed::default();
+            allowed.add(&guard.writes);
+            guard.lived.seen().iter().for_each(|writes| allowed.add(writes));
+            Self { guard, allowed }
+        })
+        .collect()
+    }
+
+    /// `None` if its command may write the path, or it knows nothing about it.
+    fn earlier(&self, path: &Path, is_dir: bool) -> Option<Earlier> {
+        let guard = &*self.guard;
+        let is_unknown = |dir: &Path| guard.unlisted.contains(dir);
+        if guard.is_own(path) || path.ancestors().skip(1).any(is_unknown) {
+            return None;
+        }
+        let recorded = guard.before.get(path);
+        let is_dir = recorded.map_or(is_dir, |node| matches!(node.kind, NodeKind::Dir));
+        let closed = topmost_closed(&*guard.closed, path, is_dir);
+        match &closed {
+            Some(top) if recorded.is_none() && guard.mounted.contains_key(top) => return None,
+            Some(_) => {}
+            None => match self.allowed.grant_match(path, is_dir, &*guard.closed) {
+                Some(GrantMatch::Granted | GrantMatch::Ancestor) => return None,
+                _ => {}
+            },
+        }
+        match recorded {
+            Some(node) => Some(Earlier::Recorded(node.clone(), Arc::downgrade(&self.guard))),
+            None => {
+                let mut areas = guard.areas.iter();
+                let is_new = areas.any(|area| guard.is_new_in(area, path, closed.as_deref()));
+                is_new.then(|| Earlier::New(Arc::downgrade(&self.guard)))
+            }
+        }
+    }
+}
+
+impl WriteGuard {
+    /// Whether a path that was not recorded was not there when this guard was made, as far as an area tells.
+    fn is_new_in(&self, area: &Area, path: &Path, closed: Option<&Path>) -> bool {
+        match (area, closed) {
+            (Area::Closed(top, known), Some(closed)) => {
+                let is_recorded = self.before.contains_key(closed) || self.made_beside.contains_key(closed);
+                closed.starts_with(top) && (is_recorded || !known.is_closed(closed))
+            }
+            (Area::Closed(..), None) => false,
+            (Area::Whole(top), _) => path.starts_with(top),
+            (Area::Names(dir, numbers), _) => {
+                let below = path.strip_prefix(dir).ok().and_then(|below| below.components().next());
+                match below {
+                    Some(Component::Normal(name)) => {
+                        !numbers.contains_key(name.as_bytes()) && !self.before.contains_key(&dir.join(name))
+                    }
+                    _ => false,
+                }
+            }
+        }
+    }
+
+    fn earlier(&self, path: &Path, is_dir: bool) -> Option<Earlier> {
+        self.older.iter().find_map(|older| older.earlier(path, is_dir))
+    }
+
+    /// Whether an older command's guard restores or removes this path.
+    pub(super) fn is_known_beside(&self, path: &Path, is_dir: bool) -> bool {
+        self.earlier(path, is_dir).is_some()
+    }
+
+    /// Takes over what an older command's guard knows about a path. `false` if none knows it; else nothing of it is to be
+    /// recorded but, if it is a directory that was recorded, the entries below it.
+    pub(super) fn inherit(&mut self, path: &Path) -> bool {
+        if self.older.is_empty() {
+            return false;
+        }
+        let now = at::stat_below(&self.root, path).ok();
+        let is_dir = now.as_ref().is_some_and(at::is_dir);
+        match self.earlier(path, is_dir) {
+            None => return false,
+            Some(Earlier::New(older)) => {
+                self.made_beside.insert(path.to_path_buf(), older);
+            }
+            Some(Earlier::Recorded(node, older)) => {
+                if now.map(|data| Print::of(&data)) != Some(node.print) {
+                    self.changed_beside.insert(path.to_path_buf(), older.clone());
+                }
+                let place = older.upgrade().and_then(|older| older.repositories.get(path).cloned());
+                if let Some(place) = place {
+                    self.repositories.insert(path.to_path_buf(), place);
+                }
+                self.before.insert(path.to_path_buf(), node);
+            }
+        }
+        true
+    }
+
+    /// Takes over what older commands have removed that this guard compares.
+    pub(super) fn inherit_removed(&mut self) {
+        let mut missing: Vec<PathBuf> = Vec::new();
+        for older in &self.older {
+            for (path, node) in &older.guard.before {
+                if !self.before.contains_key(path) && self.compares(path, matches!(node.kind, NodeKind::Dir)) {
+                    missing.push(path.clone());
+                }
+            }
+        }
+        for path in missing {
+            self.inherit(&path);
+        }
+    }
+
+    /// Whether a path is among what is compared, if it is no granted one.
+    fn compares(&self, path: &Path, is_dir: bool) -> bool {
+        self.areas.iter().any(|area| match area {
+            Area::Whole(top) => path.starts_with(top),
+            Area::Closed(top, _) => {
+                let closed = topmost_closed(&*self.closed, path, is_dir);
+                closed.is_some_and(|closed| closed.starts_with(top) && !self.mounted.contains_key(&closed))
+            }
+            Area::Names(..) => false,
+        })
+    }
+
+    /// Whether a path was changed before this command started, by one that is not compared yet: its guard restores it, and
+    /// reports it as its change.
+    pub(super) fn is_left_to_older(&self, path: &Path) -> bool {
+        let lives = |older: &Weak<WriteGuard>| older.strong_count() > 0;
+        self.changed_beside.get(path).is_some_and(lives)
+            || path
+                .ancestors()
+                .any(|path| self.made_beside.get(path).is_some_and(lives))
+    }
+
+    /// Whether an older command made this path.
+    pub(super) fn is_made_beside(&self, path: &Path) -> bool {
+        self.made_beside.contains_key(path)
+    }
+
+    /// The names of a directory without those that an older command made without a grant.
+    pub(super) fn is_name_made_beside(&mut self, dir: &Path, name: &[u8]) -> bool {
+        let path = dir.join(OsStr::from_bytes(name));
+        let is_dir = at::stat_below(&self.root, &path).is_ok_and(|data| at::is_dir(&data));
+        let Some(Earlier::New(older)) = self.earlier(&path, is_dir) else {
+            return false;
+        };
+        self.made_beside.insert(path, older);
+        true
+    }
+}
+
+/// The outermost closed path at or above a path.
+fn topmost_closed(closed: &dyn ClosedPaths, path: &Path, is_dir: bool) -> Option<PathBuf> {
+    let mut above: Vec<&Path> = path.ancestors().filter(|dir| !dir.as_os_str().is_empty()).collect();
+    above.reverse();
+    let found = above
+        .into_iter()
+        .find(|one| closed.closed(&one.to_string_lossy(), is_dir || *one != path));
+    found.map(Path::to_path_buf)
+}
