@@ -231,8 +231,15 @@ impl Check<'_> {
                         .to_owned(),
                 ),
             ),
-            [group @ ("params" | "parameters" | "inputs" | "vars"), name, ..] if self.parameters.contains(name) => {
-                (format!("`{group}` is not declared"), Some(format!("write `{name}`")))
+            [group @ ("params" | "parameters" | "inputs" | "vars"), name, ..] => {
+                let declare = match self.parameters.contains(name) {
+                    true => String::new(),
+                    false => format!(", and declared: `parameters: [{{ name: {name}, type: string }}]`"),
+                };
+                (
+                    format!("`{group}` is not declared"),
+                    Some(format!("a parameter is written `{{{{ {name} }}}}`{declare}")),
+                )
             }
             ["env", variable, ..] => (
                 "`env` is not declared".to_owned(),
