@@ -315,7 +315,7 @@ fn a_run_that_was_refused_is_the_newest_one_too() {
     for args in [&["deliver", "--last", "--to", "branch"][..], &["resume", "--last"]] {
         let done = world.call(args).exits(8);
         assert!(
-            done.stderr.contains("ended as invalid before it began"),
+            done.stderr.contains("failed before it started (invalid)"),
             "{}",
             done.stderr
         );
@@ -471,7 +471,11 @@ fn what_other_tools_have_is_told_by_what_to_write_here() {
     told(
         &["recipe", "check", "recipe.yaml"],
         3,
-        &["`params` is not declared", "write `a`", "write an expression such as"],
+        &[
+            "`params` is not declared",
+            "a parameter is written `{{ a }}`",
+            "write an expression such as",
+        ],
     );
     told(
         &["policy", "check", "policy.yaml"],
