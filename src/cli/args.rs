@@ -53,8 +53,9 @@ Models on your own server:
   --model openai/NAME --base-url http://localhost:11434/v1
   (Ollama; vLLM has port 8000, llama-server 8080, LM Studio 1234.)
   A server on this machine or in a private network costs nothing unless the
-  price of the model is known: from the built-in table, or given. Its window is learnt when it refuses a request that is too
-  long; for one that truncates requests silently (Ollama), it must be given.
+  price of the model is known: from the built-in table, or given. Its window
+  is learnt when it refuses a request that is too long; for one that truncates
+  requests silently (Ollama), it must be given.
 
 Environment:
   OVERNIGHT_PRICES  a JSON file with prices (US dollars for a million tokens)

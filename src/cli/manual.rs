@@ -267,10 +267,9 @@ fn schemas(path: &str) -> String {
         .iter()
         .map(|kind| format!("overnight schema {}", kind.as_str()))
         .collect();
-    match commands.as_slice() {
-        [] => String::new(),
-        [one] => format!("; {one} for the keys of that file"),
-        more => format!("; {} for the keys of these files", more.join(" and ")),
+    match commands.is_empty() {
+        true => String::new(),
+        false => format!("; {} for the keys", commands.join(" and ")),
     }
 }
 

@@ -231,7 +231,10 @@ impl Check<'_> {
                         .to_owned(),
                 ),
             ),
-            [group @ ("params" | "parameters" | "inputs" | "vars"), name, ..] => {
+            // With no parameter of that name, `inputs` is rather the input.
+            [group @ ("params" | "parameters" | "inputs" | "vars"), name, ..]
+                if *group != "inputs" || self.parameters.contains(name) =>
+            {
                 let declare = match self.parameters.contains(name) {
                     true => String::new(),
                     false => format!(", and declared: `parameters: [{{ name: {name}, type: string }}]`"),

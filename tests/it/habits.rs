@@ -1280,6 +1280,12 @@ fn what_was_meant_is_said() {
         let done = world.call(args).exits(code);
         assert!(done.stderr.contains(wanted), "{args:?}: {}", done.stderr);
     };
+    world.file("prompt.txt", "Do it.\n");
+    said(
+        &["run", "-p", "prompt.txt", "-m", &model],
+        0,
+        "the prompt is the name of a file; `-p @prompt.txt` reads it",
+    );
     said(
         &["run", "-p", "x", "-m", "gemini-2.5-pro"],
         2,
