@@ -66,8 +66,8 @@ impl AttemptTotals {
 }
 
 /// Counts one more row of a job in the totals of its attempts, and keeps it as the last row of the job. A row without a
-/// digest, of a job whose target could not be read, is no attempt; nor is the row that is repeated after it, of a job that
-/// is still up to date. `before_unread`: of jobs whose last row has no digest, the last row that has one.
+/// digest, of a job whose target could not be read, is no further attempt; nor is the row that is repeated after it, of a
+/// job that is still up to date. `before_unread`: of jobs whose last row has no digest, the last row that has one.
 pub fn count(
     attempts: &mut HashMap<String, AttemptTotals>,
     last: &mut HashMap<String, RunRow>,
@@ -76,9 +76,9 @@ pub fn count(
 ) {
     let job = row.job.clone();
     let totals = attempts.entry(job.clone()).or_default();
-    if row.digest.is_empty() {
-        let before = last.insert(job.clone(), row).filter(|before| !before.digest.is_empty());
-        if let Some(before) = before {
+    let is_read = |row: &RunRow| !row.digest.is_empty();
+    if !is_read(&row) && (before_unread.contains_key(&job) || last.get(&job).is_some_and(is_read)) {
+        if let Some(before) = last.insert(job.clone(), row).filter(is_read) {
             before_unread.insert(job, before);
         }
         return;

@@ -17,7 +17,8 @@ pub struct BranchClaims(Mutex<HashMap<(String, String), Claim>>);
 /// The run that has a branch.
 #[derive(Debug)]
 struct Claim {
-    name: String,
+    /// The job or run, for messages.
+    holder: String,
     patch_digest: String,
 }
 
@@ -30,7 +31,10 @@ impl BranchClaims {
         match lock(&self.0).entry((destination.to_owned(), branch.to_owned())) {
             Entry::Vacant(free) => {
                 free.insert(Claim {
-                    name: of.job.as_ref().map_or(&of.run, |job| &job.name).clone(),
+                    holder: match &of.job {
+                        Some(job) => format!("job {}", job.name),
+                        None => format!("run {}", of.run),
+                    },
                     patch_digest: of.patch_digest.clone(),
                 });
                 Ok(())
@@ -39,7 +43,7 @@ impl BranchClaims {
             Entry::Occupied(taken) => Err(DeliverStop::Refused(format!(
                 "the branch {branch} is used by {} of this call with another patch: add `{{job}}` to --branch, or to `deliver.branch` in the \
                  recipe",
-                taken.get().name
+                taken.get().holder
             ))),
         }
     }
