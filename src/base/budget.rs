@@ -136,7 +136,11 @@ impl fmt::Display for LimitHit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.limit.as_str() {
             "cost" => write!(f, "cost: {} of {} spent", usd(self.spent), usd(self.allowed)),
-            "wall" => write!(f, "wall clock: {} ms allowed", self.allowed),
+            "wall" => write!(
+                f,
+                "wall clock: {} s allowed",
+                Duration::from_millis(self.allowed).as_secs_f64()
+            ),
             limit => write!(f, "{limit}: {} of {} spent", self.spent, self.allowed),
         }
     }

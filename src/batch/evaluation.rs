@@ -32,7 +32,7 @@ pub struct ModelScore {
     pub not_judged: u64,
     /// `passed` divided by `trials`.
     pub rate: f64,
-    /// The 95 % Wilson score interval of the pass rate.
+    /// The lower end of the 95 % Wilson score interval of the pass rate.
     pub low: f64,
     /// The upper end of that interval.
     pub high: f64,
@@ -65,12 +65,30 @@ impl AttemptTotals {
     }
 }
 
-/// Counts one more row of a job in the totals of its attempts, and keeps it as the last row of the job.
-pub fn count(attempts: &mut HashMap<String, AttemptTotals>, last: &mut HashMap<String, RunRow>, row: RunRow) {
-    // The totals need the row before this one.
-    let totals = attempts.entry(row.job.clone()).or_default();
-    *totals = totals.after(last.get(&row.job), &row);
-    last.insert(row.job.clone(), row);
+/// Counts one more row of a job in the totals of its attempts, and keeps it as the last row of the job. A row without a
+/// digest, of a job whose target could not be read, is no further attempt; nor is the row that is repeated after it, of a
+/// job that is still up to date. `before_unread`: of jobs whose last row has no digest, the last row that has one.
+pub fn count(
+    attempts: &mut HashMap<String, AttemptTotals>,
+    last: &mut HashMap<String, RunRow>,
+    before_unread: &mut HashMap<String, RunRow>,
+    row: RunRow,
+) {
+    let job = row.job.clone();
+    let totals = attempts.entry(job.clone()).or_default();
+    let is_read = |row: &RunRow| !row.digest.is_empty();
+    if !is_read(&row) && (before_unread.contains_key(&job) || last.get(&job).is_some_and(is_read)) {
+        if let Some(before) = last.insert(job.clone(), row).filter(is_read) {
+            before_unread.insert(job, before);
+        }
+        return;
+    }
+    let unread = before_unread.remove(&job);
+    let is_repeated = row.run.is_some() && unread.as_ref().is_some_and(|before| before.run == row.run);
+    if !is_repeated {
+        *totals = totals.after(unread.as_ref().or_else(|| last.get(&job)), &row);
+    }
+    last.insert(job, row);
 }
 
 /// Whether the verdict of a run says something of its recipe and model.

@@ -519,6 +519,7 @@ fn read_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<ReadRows, BatchError>
         call: SupervisedCall::default(),
         others: BTreeSet::new(),
     };
+    let mut before_unread = HashMap::new();
     for bundle in bundles {
         let mut odd = None;
         let sealed = bundle.seal.call.as_ref();
@@ -538,7 +539,7 @@ fn read_rows(bundles: &[Bundle<'_>], out: &Path) -> Result<ReadRows, BatchError>
             if row.patch.as_ref().is_some_and(is_odd) {
                 odd.get_or_insert_with(|| row.job.clone());
             }
-            evaluation::count(&mut found.call.attempts, &mut found.last, row);
+            evaluation::count(&mut found.call.attempts, &mut found.last, &mut before_unread, row);
         });
         if let Some(job) = odd {
             let why = format!("runs.jsonl is altered: it names another file as the patch of {job}");

@@ -154,12 +154,7 @@ impl BatchState {
                 self.rows.update(row.to_line());
                 self.open.remove(&row.job);
                 self.ended_in_call.insert(row.job.clone());
-                if !row.digest.is_empty() {
-                    self.before_unread.remove(&row.job);
-                } else if let Some(before) = self.last.get(&row.job).filter(|last| !last.digest.is_empty()) {
-                    self.before_unread.insert(row.job.clone(), before.clone());
-                }
-                evaluation::count(&mut self.attempts, &mut self.last, *row);
+                evaluation::count(&mut self.attempts, &mut self.last, &mut self.before_unread, *row);
             }
             BatchEvent::CallEnded { .. } => self.again_unfinished = false,
             BatchEvent::JobInterrupted { job, seconds, .. } => {
@@ -507,6 +502,32 @@ mod tests {
             state.learn(new);
             assert_eq!(state.last["a"].verdict, verdict);
             assert_eq!(state.last_read("a").map(|row| row.verdict.as_str()), read);
+        }
+    }
+
+    /// The row of an up-to-date job is repeated after a night in which its target could not be read.
+    #[test]
+    fn a_target_that_cannot_be_read_leaves_the_totals_of_the_attempts() {
+        let row = |digest: &str, run: &str, verdict: &str| RunRow {
+            job: "a".to_owned(),
+            digest: digest.to_owned(),
+            run: Some(run.to_owned()).filter(|run| !run.is_empty()),
+            verdict: verdict.to_owned(),
+            seconds: 1.0,
+            ..RunRow::default()
+        };
+        let mut state = BatchState::default();
+        for (new, seconds) in [
+            (row("d", "1", "failed"), 1.0),
+            (row("", "", "environment"), 1.0),
+            (row("d", "2", "failed"), 2.0),
+            (row("d", "3", "passed"), 3.0),
+            (row("", "", "environment"), 3.0),
+            (row("d", "3", "passed"), 3.0),
+            (row("e", "4", "failed"), 1.0),
+        ] {
+            state.learn(new.clone());
+            assert!((state.attempts["a"].seconds - seconds).abs() < f64::EPSILON, "{new:?}");
         }
     }
 

@@ -1,6 +1,5 @@
-//! The lines of `runs.jsonl`: one for each finished attempt at a job, and once more that of an up-to-date job whose target could
-//! not be read in between. Scripts and databases read them, so fields are
-//! only ever added.
+//! The lines of `runs.jsonl`: one for each finished attempt at a job, and once more that of an up-to-date job whose
+//! target could not be read in between. Scripts and databases read them, so fields are only ever added.
 
 use super::BatchError;
 use serde::{Deserialize, Serialize};

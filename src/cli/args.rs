@@ -52,9 +52,10 @@ const MODELS: &str = "\
 Models on your own server:
   --model openai/NAME --base-url http://localhost:11434/v1
   (Ollama; vLLM has port 8000, llama-server 8080, LM Studio 1234.)
-  A server on this machine or in a private network costs nothing unless a
-  price is given. Its window is learnt when it refuses a request that is too
-  long; for one that truncates requests silently (Ollama), it must be given.
+  A server on this machine or in a private network costs nothing unless the
+  price of the model is known: from the built-in table, or given. Its window
+  is learnt when it refuses a request that is too long; for one that truncates
+  requests silently (Ollama), it must be given.
 
 Environment:
   OVERNIGHT_PRICES  a JSON file with prices (US dollars for a million tokens)
@@ -183,13 +184,14 @@ pub struct RunFlags {
     /// Output format of stdout [default: text] [env: OVERNIGHT_FORMAT]
     #[arg(long, value_enum)]
     pub format: Option<StdoutFormat>,
-    /// Limit of model replies [env: OVERNIGHT_MAX_TURNS]
+    /// Limit of model replies (default: the recipe's, else 200) [env: OVERNIGHT_MAX_TURNS]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub max_turns: Option<u64>,
-    /// Limit of input and output tokens together [env: OVERNIGHT_MAX_TOKENS]
+    /// Limit of input and output tokens together (default: the recipe's, else 2,000,000) [env: OVERNIGHT_MAX_TOKENS]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub max_tokens: Option<u64>,
-    /// Limit of the cost in US dollars (default: 5.00 where the price of the model is known) [env: OVERNIGHT_MAX_COST]
+    /// Limit of the cost in US dollars (default: the recipe's, else 5.00 where the price of the model is known) [env:
+    /// OVERNIGHT_MAX_COST]
     #[arg(long, value_name = "USD", value_parser = dollars)]
     pub max_cost: Option<u64>,
     /// Length limit of one reply, in tokens
@@ -201,7 +203,8 @@ pub struct RunFlags {
     /// How a replay compares the output of commands, checks and servers
     #[arg(long, value_enum, value_name = "HOW", default_value_t)]
     pub replay: Replaying,
-    /// Limit of the wall-clock time, for example `90s`, `20m` or `1h30m` [env: OVERNIGHT_MAX_WALL]
+    /// Limit of the wall-clock time, for example `90s`, `20m` or `1h30m` (default: the recipe's, else 30m) [env:
+    /// OVERNIGHT_MAX_WALL]
     #[arg(long, value_name = "TIME", value_parser = time_limit)]
     pub max_wall: Option<u64>,
     /// In a step of GitHub Actions: write the step's outputs (verdict, exit-code, patch, response, cost, …) and summary,
@@ -233,7 +236,7 @@ pub enum Replaying {
 /// What `--trust` declares trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Trusted {
-    /// The recipe
+    /// Its servers, hosts and variables, wherever it comes from
     Recipe,
 }
 

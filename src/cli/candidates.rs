@@ -19,9 +19,9 @@ const LIMIT: usize = 200;
 pub fn runs() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         let typed: Vec<OsString> = std::env::args_os().collect();
-        let runs = run_dirs::list(&tree(&typed)).unwrap_or_default();
-        let newest = runs.into_iter().rev().take(LIMIT);
+        let newest = run_dirs::recent(&tree(&typed), LIMIT).unwrap_or_default();
         newest
+            .into_iter()
             .enumerate()
             .map(|(place, run)| {
                 let what = format!("{} {}", run.progress.as_str(), run.recipe);

@@ -29,8 +29,8 @@ const HINTS: &[(&[&str], &str)] = &[
         "a policy gives the approvals: `--policy builtin:build`, or a file that `overnight init` writes",
     ),
     (
-        &["--sandbox", "-s"],
-        "commands are always confined; a policy says what they may do: `--policy builtin:read-only`, `builtin:edit` or `builtin:build`",
+        &["--sandbox", "-s", "--no-sandbox"],
+        "commands are always confined; a policy says what they may do: `--policy builtin:read-only`, `builtin:edit` or `builtin:build`; its `sandbox: { level: … }` is the level",
     ),
     (
         &["--json", "--output-format", "--output", "-o"],
@@ -43,6 +43,7 @@ const HINTS: &[(&[&str], &str)] = &[
             "--no-interactive",
             "--print",
             "--no-session",
+            "--ci",
         ],
         "nothing here waits for a person; leave it out",
     ),
@@ -69,6 +70,16 @@ const HINTS: &[(&[&str], &str)] = &[
     ),
     (&["--recipe"], "a recipe has no flag: `overnight run RECIPE`"),
     (&["--params-file"], "`--params FILE`"),
+    (&["--var", "--set"], "`--param NAME=VALUE` is a parameter of the recipe"),
+    (
+        &["--env", "-e"],
+        "commands get the variables that the policy names: `env: { pass: [NAME] }`",
+    ),
+    (
+        &["--max-steps", "--max-iterations"],
+        "`--max-turns N` limits the replies of the model",
+    ),
+    (&["--sarif"], "`overnight report RUN --format sarif`"),
     (
         &["--budget", "--max-budget-usd", "--max-price"],
         "`--max-cost USD`; other limits are `--max-tokens`, `--max-turns` and `--max-wall`",
@@ -106,6 +117,27 @@ const HINTS: &[(&[&str], &str)] = &[
     (
         &["models"],
         "`--model PROVIDER/NAME` takes any model of a service; `overnight run --help` says how",
+    ),
+    (
+        &["pr", "push"],
+        "`overnight deliver RUN --to github` opens a pull request; `--to branch` makes a branch",
+    ),
+    (&["diff"], "`overnight report RUN --format patch`"),
+    (
+        &["cost", "usage"],
+        "`overnight report RUN --format result` has the cost and the tokens of a run",
+    ),
+    (
+        &["eval", "bench"],
+        "`overnight batch MANIFEST` runs many jobs and counts what passed; `overnight compare A B` compares two batches",
+    ),
+    (
+        &["new", "create"],
+        "`overnight recipe new FILE` writes a recipe; `overnight init` also a policy",
+    ),
+    (
+        &["serve", "server", "daemon"],
+        "nothing here stays running: a timer or a CI engine starts `overnight run` or `overnight batch`",
     ),
     (
         &["list", "ls", "history"],
@@ -170,7 +202,7 @@ const HINTS: &[(&[&str], &str)] = &[
     ),
     (
         &["--system-prompt", "--append-system-prompt", "--system"],
-        "instructions are part of the prompt, or files that a recipe names: `context: [AGENTS.md]`; nothing is read by itself",
+        "instructions are part of the prompt, or files that a recipe names: `context: [AGENTS.md]`; no file is read automatically",
     ),
     (
         &["--profile", "--config", "config", "configure"],
@@ -197,7 +229,7 @@ const HINTS: &[(&[&str], &str)] = &[
         "keys are read from the environment: GEMINI_API_KEY, OPENAI_API_KEY or ANTHROPIC_API_KEY",
     ),
     (
-        &["--network", "--allow", "--deny"],
+        &["--network", "--allow-net", "--allow", "--deny"],
         "a policy says so: `sandbox: { network: [HOST] }`, `rules: [{ allow: TOOL }]`",
     ),
     (
@@ -242,7 +274,7 @@ const HINTS: &[(&[&str], &str)] = &[
     ),
     (
         &["--oss"],
-        "a local model is one of the wire of OpenAI: `--model openai/NAME --base-url http://localhost:11434/v1`",
+        "a local server speaks OpenAI's protocol: `--model openai/NAME --base-url http://localhost:11434/v1`",
     ),
     (
         &["--ephemeral"],
@@ -296,7 +328,17 @@ const OF_COMMAND: &[(&str, &[&str], &str)] = &[
         &["--settings"],
         "a recipe names the settings with the servers of its tools: `tools: { settings: FILE }`",
     ),
-    ("run", &["--bare"], "nothing is read by itself: leave it out"),
+    ("run", &["--bare"], "no file is read automatically: leave it out"),
+    (
+        "run",
+        &["--list"],
+        "`overnight recipe list` lists the recipes, `overnight runs list` the runs",
+    ),
+    (
+        "recipe doc",
+        &["--format", "--json"],
+        "the page is Markdown; `overnight recipe show FILE --format json` prints the plan as JSON",
+    ),
     (
         "run",
         &["--max-tool-repetitions"],
@@ -394,6 +436,7 @@ fn of_value(error: &Error) -> Option<&'static str> {
     let value = strings(error, ContextKind::InvalidValue).pop()?;
     match (option.split(' ').next()?, value.as_str()) {
         ("--format", "junit") => Some("`--junit FILE` writes JUnit beside what is printed"),
+        ("--format", "json") => Some("did you mean `result`? It is the result of the run as JSON"),
         ("--jobs", "auto") => Some("leave the option out for as many jobs as there are CPUs"),
         _ => None,
     }

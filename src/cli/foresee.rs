@@ -34,7 +34,7 @@ pub fn problems(recipe: &Recipe, workspace: Option<&Path>) -> Vec<Diagnostic> {
         for check in &step.checks {
             found.extend(check.what.command().and_then(broken));
             found.extend(check.what.command().and_then(hidden_failure));
-            found.extend(tests_nothing(&check.what));
+            found.extend(empty_check(&check.what));
         }
     }
     if let Some(root) = workspace {
@@ -264,19 +264,27 @@ fn hidden_failure(command: &Spanned<String>) -> Option<Diagnostic> {
 }
 
 /// The warning for a check that passes whatever the run does.
-fn tests_nothing(check: &CheckKind) -> Option<Diagnostic> {
+fn empty_check(check: &CheckKind) -> Option<Diagnostic> {
     let (span, message) = match check {
         CheckKind::Run { command, .. } | CheckKind::AnswerRun { command, .. } => {
             let is_nothing = programs::runs_nothing(&without_templates(&command.value));
-            is_nothing.then_some((command.span, "this command is only a comment"))
+            is_nothing.then_some((
+                command.span,
+                "this command is only a comment, and a comment always succeeds",
+            ))
         }
         CheckKind::File { contains, .. } => {
             let empty = contains.as_ref().filter(|text| text.value.is_empty());
-            empty.map(|text| (text.span, "every file contains an empty text"))
+            empty.map(|text| {
+                (
+                    text.span,
+                    "every file contains an empty text, so that this always passes",
+                )
+            })
         }
         CheckKind::Changed { .. } | CheckKind::AnswerSchema(_) => None,
     }?;
-    let problem = Diagnostic::warning("empty-check", span, format!("{message}, so that this tests nothing"));
+    let problem = Diagnostic::warning("empty-check", span, message);
     Some(problem.help("write what must hold, or remove it"))
 }
 

@@ -2,6 +2,7 @@
 //! and exit codes.
 
 use super::args::Cli;
+use super::schemas::SchemaKind;
 use super::{exit, variables};
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
@@ -228,9 +229,7 @@ fn with_examples(command: Command, path: &str) -> Command {
         }
         false => {
             let text = examples(path).map_or_else(String::new, |lines| format!("Examples:\n{}\n", indented(lines)));
-            let more = format!(
-                "{text}See also: overnight man {path}; overnight schema recipe and overnight schema policy for the keys of these files"
-            );
+            let more = format!("{text}See also: overnight man {path}{}", schemas(path));
             match command.get_after_long_help().map(ToString::to_string) {
                 Some(own) => command
                     .after_help(more.clone())
@@ -247,6 +246,31 @@ fn with_examples(command: Command, path: &str) -> Command {
         command = command.mut_subcommand(name, |one| with_examples(one, &longer));
     }
     command
+}
+
+/// What leads from the help of a command to the keys of the files that it reads or writes.
+fn schemas(path: &str) -> String {
+    let kinds: &[SchemaKind] = match path {
+        "policy test" => &[SchemaKind::Policy, SchemaKind::Cases],
+        _ => match path.split(' ').next().unwrap_or_default() {
+            "run" | "resume" | "recipe" | "init" | "tools" => &[SchemaKind::Recipe, SchemaKind::Policy],
+            "policy" => &[SchemaKind::Policy],
+            "batch" => &[SchemaKind::Batch],
+            "merge" => &[SchemaKind::BatchResult],
+            "compare" => &[SchemaKind::Runs],
+            "report" | "runs" => &[SchemaKind::Result],
+            "deliver" => &[SchemaKind::Deliver],
+            _ => &[],
+        },
+    };
+    let commands: Vec<String> = kinds
+        .iter()
+        .map(|kind| format!("overnight schema {}", kind.as_str()))
+        .collect();
+    match commands.is_empty() {
+        true => String::new(),
+        false => format!("; {} for the keys", commands.join(" and ")),
+    }
 }
 
 fn examples(path: &str) -> Option<&'static [&'static str]> {

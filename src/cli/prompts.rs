@@ -31,7 +31,8 @@ pub async fn gather(
     servers: &Servers,
     recorded: Recorded<'_>,
     redactor: &Redactor,
-    (interrupt, deadline): (&Interrupt, Instant),
+    interrupt: &Interrupt,
+    deadline: Instant,
 ) -> Result<Vec<GivenPrompt>, Refusal> {
     let gathered = tokio::select! {
         gathered = gathered(plan, servers, recorded, redactor) => gathered,

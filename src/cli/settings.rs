@@ -40,14 +40,14 @@ pub struct Settings {
 
 /// Called with the wall-clock limit of a plan in milliseconds, without that of a flag, once it is known and before inputs
 /// are read.
-pub type OnWall = Box<dyn Fn(u64) + Send + Sync>;
+pub type OnWallLimit = Box<dyn Fn(u64) + Send + Sync>;
 
 /// The settings from all files of a run, or every problem in them.
 ///
 /// # Errors
 /// [`Refusal::Usage`] for a wrong command line; [`Refusal::Invalid`] with the problems of recipe, input and policies,
 /// or if the recipe expects a change and no policy is named; [`Refusal::Environment`] if a file cannot be read.
-pub async fn settle(args: &RunArgs, workspace: &Path, on_wall: OnWall) -> Result<Settings, Refusal> {
+pub async fn settle(args: &RunArgs, workspace: &Path, on_wall: OnWallLimit) -> Result<Settings, Refusal> {
     one_stdin(args)?;
     let mut files = SourceFiles::default();
     let mut warnings = Vec::new();
@@ -68,6 +68,11 @@ pub async fn settle(args: &RunArgs, workspace: &Path, on_wall: OnWall) -> Result
             foresee::tools_of_flag(args.tools.as_deref(), None)?;
             on_wall(WALL_MS);
             let input = input_flag(args).map(|input| input.read()?.json()).transpose()?;
+            if is_file_name(prompt) {
+                warnings.push(format!(
+                    "warning: the prompt is the name of a file; `-p @{prompt}` reads it"
+                ));
+            }
             let text = inputs::text_or_file(prompt)?;
             if text.trim().is_empty() {
                 return Err(Refusal::Usage(
@@ -168,6 +173,11 @@ pub fn guard(policies: &mut PolicySet, tree: &Workspace, dir: &Path) {
     let own = own_files(policies, dir);
     bootstrap::guard(policies, tree, &[], &own);
     bootstrap::guard_programs(policies, tree, None);
+}
+
+/// Whether a prompt is one word and the name of a file, which was probably to be read.
+fn is_file_name(prompt: &str) -> bool {
+    !prompt.contains(char::is_whitespace) && Path::new(prompt).is_file()
 }
 
 /// The prompt, followed by the data from stdin, marked as data.
@@ -283,7 +293,7 @@ pub struct Typed {
     params: Vec<String>,
     params_file: Option<ParamsFlag>,
     input: Option<InputFlag>,
-    on_wall: Option<OnWall>,
+    on_wall: Option<OnWallLimit>,
     overrides: Overrides,
     sketch: bool,
     /// Whether the command line says that the recipe is trusted.
@@ -293,7 +303,7 @@ pub struct Typed {
 }
 
 impl Typed {
-    fn of(args: &RunArgs, on_wall: OnWall) -> Result<Self, Refusal> {
+    fn of(args: &RunArgs, on_wall: OnWallLimit) -> Result<Self, Refusal> {
         let mut typed = Self::from_flags(&args.param, args.params.as_deref(), None)?;
         typed.input = input_flag(args);
         typed.on_wall = Some(on_wall);

@@ -129,7 +129,7 @@ pub struct BatchRuns {
 }
 
 /// Reads the rows of a batch. `planned`: the jobs of its plan; `None` if it has no plan, so that all rows count. No job has
-/// its name in its branch yet: see [`alike`].
+/// its name in its branch yet: see [`jobs_sharing_a_branch_target`].
 ///
 /// # Errors
 /// One sentence for each invalid line.
@@ -161,7 +161,7 @@ pub fn runs(text: &str, dir: &Path, planned: Option<&[JobOfPlan]>) -> Result<Bat
     last.retain(|job, _| is_planned(job));
     let places = match planned {
         Some(planned) => places(planned, &last),
-        None => places(&last.values().map(of_row).collect::<Vec<_>>(), &last),
+        None => places(&last.values().map(job_of_row).collect::<Vec<_>>(), &last),
     };
     let mut runs = Vec::new();
     for job in order {
@@ -198,7 +198,7 @@ pub fn runs(text: &str, dir: &Path, planned: Option<&[JobOfPlan]>) -> Result<Bat
 
 /// The jobs whose branch goes to the same repository as that of another job of their recipe. `destinations`: the repository of
 /// each of the places, in any spelling that is equal for one repository.
-pub fn alike(places: &[JobPlace], destinations: &[String]) -> HashSet<String> {
+pub fn jobs_sharing_a_branch_target(places: &[JobPlace], destinations: &[String]) -> HashSet<String> {
     let of = || places.iter().zip(destinations);
     // Counted once: a batch may have tens of thousands of jobs.
     let mut counts: HashMap<(&str, &str), usize> = HashMap::new();
@@ -214,7 +214,7 @@ pub fn alike(places: &[JobPlace], destinations: &[String]) -> HashSet<String> {
         .collect()
 }
 
-fn of_row(line: &RunLine) -> JobOfPlan {
+fn job_of_row(line: &RunLine) -> JobOfPlan {
     JobOfPlan {
         job: line.job.clone(),
         recipe: line.recipe.clone(),
@@ -239,7 +239,7 @@ fn places(planned: &[JobOfPlan], last: &BTreeMap<String, RunLine>) -> Vec<JobPla
             recipe: job.recipe.clone(),
             source: own
                 .or_else(of_target)
-                .unwrap_or_else(|| likely(&job.target, manifest.as_deref())),
+                .unwrap_or_else(|| guess_source(&job.target, manifest.as_deref())),
         }
     };
     planned.iter().map(place).collect()
@@ -258,7 +258,7 @@ fn manifest_dir(line: &RunLine) -> Option<PathBuf> {
 }
 
 /// Where a job without a row most likely has its tree from.
-fn likely(target: &str, manifest: Option<&Path>) -> JobSource {
+fn guess_source(target: &str, manifest: Option<&Path>) -> JobSource {
     if target.is_empty() {
         return JobSource::Unnamed;
     }
@@ -444,10 +444,10 @@ mod tests {
         let begun = std::time::Instant::now();
         let found = runs(&text, Path::new("/b"), None).unwrap();
         let destinations: Vec<String> = found.places.iter().map(|place| place.source.text()).collect();
-        let alike = alike(&found.places, &destinations);
+        let shared = jobs_sharing_a_branch_target(&found.places, &destinations);
         // Comparing each with each takes most of a minute.
         assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
-        assert_eq!((found.runs.len(), alike.len()), (20_000, 20_000));
+        assert_eq!((found.runs.len(), shared.len()), (20_000, 20_000));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! change or a lost response. The decision is a pure function of the observation.
 
 use super::address::RemoteAddress;
+use super::branch_claims::{self, BranchClaims};
 use super::deliverable::Deliverable;
 use super::forge::{ChangeRequest, Dialect, Draft, Forge, Opening, RequestState, Route, forgejo, github, gitlab};
 use super::message::{self, Texts, Wording};
@@ -9,7 +10,6 @@ use super::ours::{self, BranchState, HeldPatch};
 use super::patience::Patience;
 use super::reruled::{self, Rulers};
 use super::store::{DeliveryStore, FetchedRef, Listed, MergeResult, Pushed, RemoteError};
-use super::taken::{self, TakenBranches};
 use super::{DeliverOutcome, DeliverStop, DeliverTarget, Delivered, Preview, local};
 use crate::base::outcome::Verdict;
 use crate::base::secret::Redactor;
@@ -48,7 +48,7 @@ pub struct DeliverSettings<'a> {
     pub access: Option<(String, SecretString)>,
     pub patience: &'a Patience,
     /// The branches of the runs that this call has delivered already.
-    pub taken: &'a TakenBranches,
+    pub claims: &'a BranchClaims,
     /// Masks secrets in everything that is printed or sent.
     pub quiet: &'a Redactor,
     /// Where a message for `git am` is written.
@@ -74,7 +74,7 @@ pub async fn deliver(
         log,
         interrupted: false,
         lacks_labels: false,
-        unread_requests: false,
+        lists_all_requests: true,
         done: Delivered {
             run: of.run.clone(),
             job: of.job.as_ref().map(|job| job.name.clone()),
@@ -94,9 +94,9 @@ pub async fn deliver(
         );
         work.done.reason = joined(&work.done.reason, &unasked);
     }
-    if ended.is_ok() && work.unread_requests {
+    if ended.is_ok() && !work.lists_all_requests {
         let unread =
-            "the project has more requests than are read, so closed ones that nobody touched for long do not count";
+            "the project has more requests than are listed; closed requests without recent changes were not checked";
         work.done.reason = joined(&work.done.reason, unread);
     }
     if let Err(stop) = ended {
@@ -279,8 +279,8 @@ struct Work<'a, 'b> {
     /// Whether the request of the branch may lack labels and reviewers, because a delivery was interrupted or the
     /// service failed. It is recorded until they are set.
     lacks_labels: bool,
-    /// Whether the project has more requests than were read, so that an old closed one of the branch may be unknown.
-    unread_requests: bool,
+    /// Whether all requests of the project were listed; if not, an old closed one of the branch may be unknown.
+    lists_all_requests: bool,
     done: Delivered,
 }
 
@@ -313,10 +313,15 @@ struct RemoteDelivery<'a> {
 struct Observed {
     rebased: Rebased,
     state: BranchState,
+    held: HeldRequests,
+}
+
+/// The requests from a branch.
+struct HeldRequests {
     /// Newest first, each with the patch that it holds.
     requests: Vec<(ChangeRequest, HeldPatch)>,
-    /// Whether closed ones may be missing.
-    unread_requests: bool,
+    /// Whether no closed one can be missing.
+    is_complete: bool,
 }
 
 impl<'a> Work<'a, '_> {
@@ -388,9 +393,10 @@ impl<'a> Work<'a, '_> {
             }
         }
         if settings.target != DeliverTarget::Mbox
-            && let Some(destination) = taken::destination(settings.repository.as_ref(), settings.remote.as_ref())
+            && let Some(destination) =
+                branch_claims::destination(settings.repository.as_ref(), settings.remote.as_ref())
         {
-            settings.taken.take(&destination, &texts.branch, of)?;
+            settings.claims.claim(&destination, &texts.branch, of)?;
         }
         self.note("begun", json!({ "run": of.run }))?;
         Ok(Some(texts))
@@ -737,8 +743,8 @@ impl<'a> Work<'a, '_> {
         let mut lost_at: Option<Option<String>> = None;
         for round in 1..=ROUNDS {
             let now = self.observe(&on, texts, base).await?;
-            self.unread_requests = now.unread_requests;
-            let mut decision = decide(&self.seen(&now.state, &now.rebased, &on.route.base, &now.requests));
+            self.lists_all_requests = now.held.is_complete;
+            let mut decision = decide(&self.seen(&now.state, &now.rebased, &on.route.base, &now.held.requests));
             if let Decision::End { outcome, .. } = &mut decision
                 && *outcome == DeliverOutcome::Unchanged
                 && tried_to_open
@@ -747,7 +753,7 @@ impl<'a> Work<'a, '_> {
                 *outcome = DeliverOutcome::Opened;
             }
             if self.ended(texts, &on.route.base, &now.rebased, &decision) {
-                self.repair(&on, texts, &now.requests).await;
+                self.repair(&on, texts, &now.held.requests).await;
                 return Ok(());
             }
             let Decision::Publish { push, update } = decision else {
@@ -903,16 +909,14 @@ impl<'a> Work<'a, '_> {
         store.need_base(base, Some(&on.upstream)).await?;
         let rebased = self.rebased(store, base, onto).await?;
         let state = store.state(branch.as_deref(), &rebased.onto).await?;
-        let (requests, unread_requests) = match &on.forge {
+        let held = match &on.forge {
             Some(forge) => self.requests(forge, &on.route, &on.facts).await?,
-            None => (Vec::new(), false),
+            None => HeldRequests {
+                requests: Vec::new(),
+                is_complete: true,
+            },
         };
-        Ok(Observed {
-            rebased,
-            state,
-            requests,
-            unread_requests,
-        })
+        Ok(Observed { rebased, state, held })
     }
 
     /// Sets labels and reviewers of a request that has the patch already, if an earlier delivery could not.
@@ -1012,17 +1016,11 @@ impl<'a> Work<'a, '_> {
         ours::trailers(self.of, &texts.recipe, &rebased.patch_id, tree)
     }
 
-    /// The requests from the branch, each with the patch that it holds, as far as its texts say; and whether closed ones may be
-    /// missing.
-    async fn requests(
-        &self,
-        forge: &Forge<'_>,
-        route: &Route,
-        facts: &[Value],
-    ) -> Result<(Vec<(ChangeRequest, HeldPatch)>, bool), DeliverStop> {
+    /// The requests from the branch, each with the patch that it holds, as far as its texts say.
+    async fn requests(&self, forge: &Forge<'_>, route: &Route, facts: &[Value]) -> Result<HeldRequests, DeliverStop> {
         let mut found = Vec::new();
-        let (requests, is_cut) = forge.requests(route, facts).await?;
-        for request in requests {
+        let listed = forge.requests(route, facts).await?;
+        for request in listed.requests {
             let marker = message::unmarked(&request.body).1.unwrap_or_default();
             let mut held = HeldPatch::of(&marker);
             let sure =
@@ -1045,7 +1043,10 @@ impl<'a> Work<'a, '_> {
             }
             found.push((request, held));
         }
-        Ok((found, is_cut))
+        Ok(HeldRequests {
+            requests: found,
+            is_complete: listed.is_complete,
+        })
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod batch;
+pub mod branch_claims;
 pub mod deliverable;
 pub mod flow;
 pub mod forge;
@@ -16,7 +17,6 @@ pub mod ours;
 pub mod patience;
 pub mod reruled;
 pub mod store;
-pub mod taken;
 
 use serde::Serialize;
 use serde_json::Value;

@@ -4,6 +4,7 @@
 use super::diagnostic::Diagnostic;
 use super::source::{SourceFiles, SourceId};
 use super::tree::{Shape, YamlNode};
+use serde_json::Value;
 
 /// The kinds of files that are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,9 @@ pub enum FileKind {
     Skill,
     AgenticWorkflow,
     Workflow,
+    GitlabPipeline,
+    PreCommitConfig,
+    RenovateConfig,
     /// Replies that are played in place of a model's.
     Script,
 }
@@ -48,16 +52,16 @@ impl FileKind {
             return Self::of_markdown(&super::parse(&inner, head).ok()?);
         }
         if text.trim_start().starts_with('{')
-            && let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
+            && let Ok(value) = serde_json::from_str::<Value>(text)
         {
-            let has = |key: &str| value.get(key).is_some();
-            return Self::of_keys(&has);
+            return Self::of_value(&value);
         }
-        let root = super::parse(files, file).ok()?;
-        Self::of_keys(&|key| root.get(key).is_some())
+        Self::of_value(&super::parse(files, file).ok()?.to_json())
     }
 
-    fn of_keys(has: &dyn Fn(&str) -> bool) -> Option<Self> {
+    fn of_value(root: &Value) -> Option<Self> {
+        let has = |key: &str| root.get(key).is_some();
+        let is_list = |key: &str| root.get(key).is_some_and(Value::is_array);
         let goose = has("title") && (has("prompt") || has("instructions"));
         let of_settings = [
             "tools",
@@ -73,7 +77,10 @@ impl FileKind {
             () if goose => Self::GooseRecipe,
             () if has("on") && has("jobs") => Self::Workflow,
             () if has("version") && has("targets") => Self::Manifest,
-            () if has("rules") || has("extends") || (has("sandbox") && has("version")) => Self::Policy,
+            () if is_list("rules") || extends_policies(root) || (has("sandbox") && has("version")) => Self::Policy,
+            () if entries(root.get("repos")).any(|repo| repo.get("hooks").is_some()) => Self::PreCommitConfig,
+            () if extends_presets(root) => Self::RenovateConfig,
+            () if !has("version") && !has("steps") && (is_list("stages") || has_scripts(root)) => Self::GitlabPipeline,
             () if has("replies") && !has("steps") => Self::Script,
             () if has("permissions") && !has("name") && !has("version") => Self::ClaudeSettings,
             () if of_settings.iter().any(|key| has(key)) && !has("name") && !has("version") => Self::GeminiSettings,
@@ -141,6 +148,9 @@ impl FileKind {
             Self::Skill => "an Agent Skill",
             Self::AgenticWorkflow => "an agentic workflow of GitHub (gh-aw)",
             Self::Workflow => "a GitHub Actions workflow",
+            Self::GitlabPipeline => "a pipeline of GitLab CI",
+            Self::PreCommitConfig => "a configuration of pre-commit",
+            Self::RenovateConfig => "a configuration of Renovate",
             Self::Script => "a script of replies",
         }
     }
@@ -175,6 +185,13 @@ impl FileKind {
                 .to_owned(),
             Self::Skill => format!("name it in a recipe: `skills: [{file}]`"),
             Self::Workflow => "it is run by GitHub; a step of it may call `overnight run`".to_owned(),
+            Self::GitlabPipeline => "it is run by GitLab; a job of it may call `overnight run`".to_owned(),
+            Self::PreCommitConfig => "it is not read here; a check of a recipe may run the hooks: \
+                                      `checks: [{ name: hooks, run: pre-commit run --all-files }]`"
+                .to_owned(),
+            Self::RenovateConfig => {
+                "it is not read here: `overnight init` writes a first policy and a first recipe".to_owned()
+            }
             Self::Script => format!("name it as the model of a run: `--model script:{file}`"),
         }
     }
@@ -195,6 +212,43 @@ impl FileKind {
         let message = format!("this is {}, not {}", found.what(), wanted.what());
         Some(Diagnostic::error("wrong-kind", files.whole(file).point(), message).help(found.place(files.name(file))))
     }
+}
+
+/// The entries of a list; none if it is something else.
+fn entries(list: Option<&Value>) -> impl Iterator<Item = &Value> {
+    list.and_then(Value::as_array).into_iter().flatten()
+}
+
+/// What `extends` names: one text, or a list of texts.
+fn extended(root: &Value) -> impl Iterator<Item = &str> {
+    let named = root.get("extends");
+    named.into_iter().chain(entries(named)).filter_map(Value::as_str)
+}
+
+/// Whether the file extends something as a policy does: many configurations have a key `extends`.
+fn extends_policies(root: &Value) -> bool {
+    let is_policy = |name: &str| {
+        let is_file = [".yaml", ".yml"].iter().any(|end| name.ends_with(end));
+        is_file || name.starts_with("builtin:") || name.starts_with("git:")
+    };
+    root.get("extends").is_some() && (root.get("version").is_some() || extended(root).any(is_policy))
+}
+
+/// Whether the file is one of Renovate: it extends presets of it, or has its rules.
+fn extends_presets(root: &Value) -> bool {
+    let is_preset = |name: &str| {
+        ["config:", "local>", "github>"]
+            .iter()
+            .any(|start| name.starts_with(start))
+    };
+    root.get("packageRules").is_some_and(Value::is_array) || extended(root).any(is_preset)
+}
+
+/// Whether something at the top is a job of GitLab CI.
+fn has_scripts(root: &Value) -> bool {
+    let is_script = |script: &Value| script.is_string() || script.is_array();
+    let mut jobs = root.as_object().into_iter().flat_map(|map| map.values());
+    jobs.any(|job| job.get("script").is_some_and(is_script))
 }
 
 #[cfg(test)]
@@ -262,6 +316,35 @@ mod tests {
             ),
             ("s.yaml", "replies:\n  - text: hi\n", Some(FileKind::Script)),
             ("ci.yml", "on: push\njobs: {}\n", Some(FileKind::Workflow)),
+            ("e.yaml", "extends: builtin:edit\n", Some(FileKind::Policy)),
+            ("e.yaml", "extends: [base.yaml]\n", Some(FileKind::Policy)),
+            ("e.yaml", "version: 1\nextends: [base]\n", Some(FileKind::Policy)),
+            (
+                ".eslintrc.json",
+                "{\"extends\": \"eslint:recommended\", \"rules\": {\"semi\": \"error\"}}",
+                None,
+            ),
+            ("tsconfig.json", "{\"extends\": \"./base.json\"}", None),
+            (
+                "renovate.json",
+                "{\"extends\": [\"config:recommended\"]}",
+                Some(FileKind::RenovateConfig),
+            ),
+            (
+                ".pre-commit-config.yaml",
+                "repos:\n  - repo: x\n    hooks: [{ id: y }]\n",
+                Some(FileKind::PreCommitConfig),
+            ),
+            (
+                ".gitlab-ci.yml",
+                "stages: [test]\ntest:\n  script: [make]\n",
+                Some(FileKind::GitlabPipeline),
+            ),
+            (
+                ".gitlab-ci.yml",
+                "security:\n  script: make\n",
+                Some(FileKind::GitlabPipeline),
+            ),
             ("x.yaml", "a: 1\n", None),
             ("x.md", "# title\n", None),
             ("x.toml", "a = \n", None),

@@ -289,6 +289,10 @@ fn is_of(of: &str, what: &str) -> bool {
     of.is_empty() || of == what
 }
 
+/// What to write for a list of tools.
+const OF_TOOLS: &str =
+    "write `tools: { include: [read_file] }`; what a tool may do is in a policy: `rules: [{ allow: read_file }]`";
+
 /// Keys of other formats, or at another place of this one, each with the key to use instead, what that is in if it has
 /// the entries of a list, and what to write.
 const HABITS: &[(&str, &str, &str, &str)] = &[
@@ -345,6 +349,27 @@ const HABITS: &[(&str, &str, &str, &str)] = &[
         "write `tools: { mcp_servers: … }`",
     ),
     ("mcpServers", "tools", "the recipe", "write `tools: { mcp_servers: … }`"),
+    ("allowed_tools", "tools", "the recipe", OF_TOOLS),
+    ("allowed-tools", "tools", "the recipe", OF_TOOLS),
+    (
+        "permissions",
+        "policy",
+        "the recipe",
+        "what a run may do is in a policy, a file of its own: `overnight run RECIPE --policy FILE`; `overnight init` writes one",
+    ),
+    (
+        "uses",
+        "run",
+        "this step",
+        "actions of GitHub are not run here: write the command, `run: COMMAND`",
+    ),
+    ("script", "run", "this step", "write `run: COMMAND`"),
+    (
+        "model",
+        "prompt",
+        "this step",
+        "all steps have the model of the recipe: write `model: PROVIDER/NAME` beside `steps`",
+    ),
     (
         "output_schema",
         "response",

@@ -214,7 +214,8 @@ mod tests {
     }
 
     fn of_step(wall_ms: u64) -> Option<(String, String)> {
-        let message = format!("budget of step a reached: wall clock: {wall_ms} ms allowed");
+        let allowed = Duration::from_millis(wall_ms).as_secs_f64();
+        let message = format!("budget of step a reached: wall clock: {allowed} s allowed");
         Some(("limit:wall".to_owned(), message))
     }
 
@@ -228,7 +229,7 @@ mod tests {
         let interrupt = Interrupt::default();
         interrupt.limit_step(limit(30_000));
         assert!(interrupt.check_clock(now));
-        let message = "budget reached: wall clock: 9 ms allowed".to_owned();
+        let message = "budget reached: wall clock: 0.009 s allowed".to_owned();
         assert_eq!(told(&interrupt), Some(("limit:wall".to_owned(), message)));
         // The first cause counts.
         interrupt.signal(15);

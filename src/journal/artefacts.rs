@@ -291,8 +291,8 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), JournalError> {
 /// It cannot be written.
 pub fn make_run_dir(dir: &Path) -> Result<(), JournalError> {
     let file = dir.join(".gitignore");
-    let made = std::fs::create_dir_all(dir).and_then(|()| no_follow::write_new(&file, b"*\n"));
-    made.map_err(JournalError::write(&file))
+    std::fs::create_dir_all(dir).map_err(JournalError::write(dir))?;
+    no_follow::write_new(&file, b"*\n").map_err(JournalError::write(&file))
 }
 
 /// `synced`: the bytes are on disk before the file gets its name.

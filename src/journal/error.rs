@@ -20,7 +20,7 @@ pub enum JournalError {
     Batch { dir: String, run: String },
     /// A run that was refused before it had a journal: exit code 8.
     #[error(
-        "the run in {dir} ended as {verdict} before it began, so nothing of it can be resumed, replayed, verified or delivered: \
+        "the run in {dir} failed before it started ({verdict}), so nothing of it can be resumed, replayed, verified or delivered: \
          `overnight report {dir} --format result` says why"
     )]
     NeverBegan { dir: String, verdict: String },

@@ -142,7 +142,13 @@ pub fn newest(workspace: &Path) -> Result<String, JournalError> {
     // An id begins with the time at which its run began: older ones need not be looked at.
     let since = runs.last().and_then(|run| run.run.as_str().get(..STAMP_BYTES));
     let since = since.unwrap_or_default().to_owned();
-    runs.extend(elsewhere(workspace, &since));
+    // Only the newest can follow, and those of the same second.
+    let mut second: Option<String> = None;
+    let is_of_newest_second = |run: &RunListing| {
+        let of_run = run.run.as_str().get(..STAMP_BYTES).unwrap_or_default();
+        second.get_or_insert_with(|| of_run.to_owned()) == of_run
+    };
+    runs.extend(elsewhere(workspace, &since).take_while(is_of_newest_second));
     let newest = in_order(runs).pop();
     newest
         .map(|run| run.dir.to_string_lossy().into_owned())
@@ -291,6 +297,20 @@ pub fn list(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
     Ok(in_order(runs))
 }
 
+/// The newest runs of a workspace, newest first, as far as they are among the newest runs of this machine: at most `most`,
+/// and no more than `most` journals in other directories are looked at.
+///
+/// # Errors
+/// As of [`list`].
+pub fn recent(workspace: &Path, most: usize) -> Result<Vec<RunListing>, JournalError> {
+    let mut runs = in_place(workspace)?;
+    runs.extend(elsewhere_of(workspace, state_dir::heads_since("").take(most)));
+    let mut runs = in_order(runs);
+    runs.reverse();
+    runs.truncate(most);
+    Ok(runs)
+}
+
 /// The runs of a workspace in the usual place, oldest first. Errors as of [`list`].
 fn in_place(workspace: &Path) -> Result<Vec<RunListing>, JournalError> {
     if !workspace.is_dir() {
@@ -326,24 +346,31 @@ fn in_order(mut runs: Vec<RunListing>) -> Vec<RunListing> {
     runs
 }
 
-/// The runs on a workspace that began on this machine and whose directory `--out` named, from this id on. The state
-/// directory knows them; runs of a batch belong to the batch.
-fn elsewhere(workspace: &Path, since: &str) -> Vec<RunListing> {
+/// The runs on a workspace that began on this machine and whose directory `--out` named, from this id on, newest first. The
+/// state directory knows them; runs of a batch belong to the batch.
+fn elsewhere(workspace: &Path, since: &str) -> impl Iterator<Item = RunListing> {
+    elsewhere_of(workspace, state_dir::heads_since(since))
+}
+
+/// [`elsewhere`], for these heads.
+fn elsewhere_of<H: Iterator<Item = state_dir::Head>>(
+    workspace: &Path,
+    heads: H,
+) -> impl Iterator<Item = RunListing> + use<H> {
     let here = no_follow::settled(workspace);
     let usual = here.join(RUNS);
-    let heads = state_dir::heads_since(since).filter_map(|head| {
+    let heads = heads.filter_map(move |head| {
         let dir = PathBuf::from(head.dir);
         let out = state_dir::outputs_of(&dir).unwrap_or_else(|| dir.clone());
         let is_usual = out.ends_with(Path::new(RUNS).join(head.run.as_str())) || out.parent() == Some(&usual);
         let is_other = head.adopted || is_usual || is_job(&out) || !is_on(&dir, &here);
         (!is_other).then_some((head.run, dir, out))
     });
-    let described = heads.map(|(run, dir, out)| RunListing {
+    heads.map(|(run, dir, out)| RunListing {
         run,
         out: Some(out),
         ..describe(&dir)
-    });
-    described.collect()
+    })
 }
 
 /// Whether this is the directory of a run of a batch: `jobs/JOB/DIGEST` in the directory of the batch.

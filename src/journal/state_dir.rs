@@ -83,7 +83,7 @@ pub fn head(run: &RunId) -> Option<Head> {
     (head.run == *run).then_some(head)
 }
 
-/// The heads of all runs whose id is not before this one, in the order of their ids.
+/// The heads of all runs whose id is not before this one, newest first: an id begins with the time.
 pub(super) fn heads_since(since: &str) -> impl Iterator<Item = Head> {
     let entries = chain_key::state()
         .ok()
@@ -91,7 +91,7 @@ pub(super) fn heads_since(since: &str) -> impl Iterator<Item = Head> {
     let names = entries.into_iter().flatten().filter_map(Result::ok);
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.as_str() >= since).collect();
-    names.sort();
+    names.sort_unstable_by(|one, other| other.cmp(one));
     names.into_iter().filter_map(|name| head(&RunId(name)))
 }
 

@@ -49,8 +49,12 @@ pub enum HttpError {
     #[error("cancelled, or the deadline was reached")]
     Ended(WaitEnd),
     /// No connection was established: refused, no such host, TLS.
-    #[error("cannot connect: {0}")]
-    Connect(String),
+    #[error("cannot connect to {address}: {why}")]
+    Connect {
+        /// Scheme, host, port and path.
+        address: String,
+        why: String,
+    },
     /// The first byte of a response did not arrive in time.
     #[error("no first byte of a response within {}", seconds(*.0))]
     Late(Duration),
@@ -136,11 +140,12 @@ impl Client {
     ) -> Result<ResponseHead, HttpError> {
         let url = reqwest::Url::parse(url).map_err(|error| HttpError::Unusable(format!("bad address: {error}")))?;
         let headers = header_map(headers)?;
-        // Whatever the certificates are read from may never end.
+        // Reading certificates from a pipe or a mount may block forever.
         let client = bounded(self.built(&url), until.deadline, until.cancel)
             .await
             .map_err(HttpError::Ended)??;
         let started = Instant::now();
+        let address = shown(&url);
         let mut request = client.request(method, url).headers(headers);
         if let Some(body) = body {
             request = request.body(body);
@@ -150,7 +155,7 @@ impl Client {
             .await
             .map_err(HttpError::Ended)?
             .map_err(|_| HttpError::Late(self.limits.first_byte))?
-            .map_err(|error| trouble(&error))?;
+            .map_err(|error| trouble(&error, &address))?;
         Ok(ResponseHead {
             status: response.status().as_u16(),
             response,
@@ -189,6 +194,11 @@ impl ResponseHead {
         self.response.headers().get(name)?.to_str().ok()
     }
 
+    /// The address that answered: scheme, host, port and path, without credentials and query.
+    pub fn address(&self) -> String {
+        shown(self.response.url())
+    }
+
     /// The next chunk of the body, `None` at its end.
     ///
     /// # Errors
@@ -204,7 +214,7 @@ impl ResponseHead {
                 Some(_) => HttpError::Late(self.limits.first_byte),
                 None => HttpError::Broken(format!("the response stalled for {}", seconds(patience))),
             })?
-            .map_err(|error| trouble(&error))?;
+            .map_err(|error| trouble(&error, &self.address()))?;
         let Some(piece) = piece else { return Ok(None) };
         self.taken = self.taken.saturating_add(piece.len());
         if self.taken > self.limits.body {
@@ -277,19 +287,33 @@ fn header_map(headers: &[RequestHeader<'_>]) -> Result<HeaderMap, HttpError> {
     Ok(map)
 }
 
-/// Reports the innermost cause, which says what happened; the outer ones repeat the address.
-fn trouble(error: &reqwest::Error) -> HttpError {
+/// Scheme, host, port and path of an address. Credentials and query are left out: they may be secret.
+fn shown(url: &reqwest::Url) -> String {
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    format!(
+        "{}://{}{port}{}",
+        url.scheme(),
+        url.host_str().unwrap_or_default(),
+        url.path()
+    )
+}
+
+/// Reports the innermost cause, which says what happened; the outer ones repeat the address, with its query.
+fn trouble(error: &reqwest::Error, address: &str) -> HttpError {
     let said = match error.source() {
         Some(_) => innermost(error),
         None => "the connection failed".to_owned(),
     };
     if error.is_connect() {
-        let said = if error.is_timeout() {
+        let why = if error.is_timeout() {
             "connecting timed out".to_owned()
         } else {
             said
         };
-        HttpError::Connect(said)
+        HttpError::Connect {
+            address: address.to_owned(),
+            why,
+        }
     } else if error.is_builder() {
         HttpError::Unusable(said)
     } else {
@@ -477,6 +501,19 @@ mod tests {
             "nonsense",
         ] {
             assert!(!is_nearby(base), "{base}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_shown_without_what_may_be_secret() {
+        for (url, told) in [
+            (
+                "https://user:pw@api.example.com/v1?key=k#f",
+                "https://api.example.com/v1",
+            ),
+            ("http://[::1]:8080/v1/models", "http://[::1]:8080/v1/models"),
+        ] {
+            assert_eq!(shown(&reqwest::Url::parse(url).unwrap()), told);
         }
     }
 

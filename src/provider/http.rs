@@ -35,6 +35,8 @@ pub struct Service {
     pub model: String,
     /// Without a trailing slash.
     pub base: String,
+    /// The flag or variable that gave the base URL; `None` for the vendor's own.
+    pub base_from: Option<&'static str>,
     /// `None` for servers that need none.
     pub key: Option<SecretString>,
     /// Limit of a reply, in tokens.
@@ -115,7 +117,7 @@ impl From<HttpError> for Failed {
                 );
                 (ProviderClass::Transport, Some(Pace::Service))
             }
-            HttpError::Connect(_) => (ProviderClass::Transport, Some(Pace::Connect)),
+            HttpError::Connect { .. } => (ProviderClass::Transport, Some(Pace::Connect)),
             HttpError::Broken(_) => (ProviderClass::Transport, Some(Pace::Service)),
             // Another answer to the same request would be as long, and would be charged for again.
             HttpError::TooLong(_) => {
@@ -276,11 +278,12 @@ impl Http {
     fn to_error(&self, fault: Fault, more: &str) -> ProviderError {
         let mut message = format!("{}: {}{more}", self.info.id, fault.message);
         let advice = match fault.class {
-            ProviderClass::Auth => self.service.wire.service().key_names.first(),
+            ProviderClass::Auth => self.service.wire.service().key_names.first().copied(),
+            _ if fault.again == Some(Pace::Connect) => self.service.base_from,
             _ => None,
         };
-        if let Some(variable) = advice {
-            message.push_str(&format!("; check {variable}"));
+        if let Some(name) = advice {
+            message.push_str(&format!("; check {name}"));
         }
         ProviderError {
             window: fault.window,
@@ -313,6 +316,25 @@ impl Http {
             && NAMES.iter().any(|name| message.contains(name))
     }
 
+    /// The form of a body according to its content type; `None` when that is inconclusive.
+    fn declared(&self, answer: &ResponseHead) -> Result<Option<Form>, Fault> {
+        let kind = answer.header("content-type").unwrap_or_default().to_ascii_lowercase();
+        if kind.contains("event-stream") {
+            Ok(Some(Form::Stream))
+        } else if kind.contains("json") && !kind.contains("ndjson") {
+            Ok(Some(Form::Document))
+        } else if kind.contains("html") {
+            let address = answer.address();
+            let from = self.service.base_from.map(|name| format!(" (from {name})"));
+            let from = from.unwrap_or_default();
+            Err(Fault::unusable(format!(
+                "{address} answered with a web page; is the base URL{from} correct?"
+            )))
+        } else {
+            Ok(None)
+        }
+    }
+
     async fn once(&self, request: &ModelRequest<'_>, cx: &AskContext<'_>) -> Result<Reply, Failed> {
         let until = Until {
             deadline: cx.deadline,
@@ -327,7 +349,8 @@ impl Http {
         }
         let mut decoder = self.service.wire.decoder(&self.service.model, request.turn);
         let mut document = Vec::new();
-        let complete = read(&mut answer, decoder.as_mut(), until, cx.live, &mut document).await;
+        let form = self.declared(&answer)?;
+        let complete = read(&mut answer, form, decoder.as_mut(), until, cx.live, &mut document).await;
         let of_document = || Discarded::of(&self.service.model, Usage::default(), document.len() as u64);
         let mut discarded = decoder.counted().or_else(of_document);
         if let Some(discarded) = &mut discarded
@@ -386,16 +409,16 @@ enum Form {
     Document,
 }
 
-/// Feeds the body into the decoder until the response is complete. `document`: what was received of a response that is no
-/// stream and broke off.
+/// Feeds the body into the decoder until the response is complete. `form`: `None` if the first bytes tell it. `document`:
+/// what was received of a response that is no stream and broke off.
 async fn read(
     answer: &mut ResponseHead,
+    mut form: Option<Form>,
     decoder: &mut dyn DecodeReply,
     until: Until<'_>,
     live: &(dyn Fn(ProgressEvent) + Send + Sync),
     document: &mut Vec<u8>,
 ) -> Result<(), Failed> {
-    let mut form = declared(answer.header("content-type").unwrap_or_default())?;
     let mut events = sse::SseDecoder::new(EVENT_MOST);
     let mut frames = Vec::new();
     loop {
@@ -444,22 +467,6 @@ async fn read(
         None => return Err(Fault::unusable("the service sent an empty body").into()),
     }
     Ok(())
-}
-
-/// The form according to the content type; `None` when that is inconclusive.
-fn declared(content_type: &str) -> Result<Option<Form>, Fault> {
-    let kind = content_type.to_ascii_lowercase();
-    if kind.contains("event-stream") {
-        Ok(Some(Form::Stream))
-    } else if kind.contains("json") && !kind.contains("ndjson") {
-        Ok(Some(Form::Document))
-    } else if kind.contains("html") {
-        Err(Fault::unusable(
-            "the service answered with a web page; is the base URL correct?",
-        ))
-    } else {
-        Ok(None)
-    }
 }
 
 /// The form according to the first bytes.

@@ -5,7 +5,7 @@ use super::pricing;
 use super::scripted::Scripted;
 use super::wire::{self, Wire};
 use super::{Provider, RequestSettings};
-use crate::base::model_name::{SCRIPT, is_played};
+use crate::base::model_name::{REPLAY, SCRIPT, is_played};
 use crate::diag::{SourceFiles, render_all};
 use crate::net::client::{Limits, checked_base, is_nearby};
 use crate::net::retry::Schedule;
@@ -85,6 +85,7 @@ pub fn service(model: &str, with: &OpenWith<'_>) -> Result<Service, OpenError> {
         wire,
         model: name.to_owned(),
         base: base.address,
+        base_from: base.from,
         key,
         max_output_tokens: with.settings.max_output_tokens,
         limits: Limits {
@@ -120,9 +121,9 @@ pub fn open_all(model: &str, fallback: &[String], with: &OpenWith<'_>) -> Result
 /// # Errors
 /// A sentence: what is wrong, and what to write.
 pub fn check_name(model: &str) -> Result<(), String> {
-    if let Some((kind, "")) = model.split_once(':').filter(|_| is_played(model)) {
-        let what = if kind == "script" { "FILE" } else { "RUN" };
-        return Err(format!("`{model}` names nothing to play: write {kind}:{what}"));
+    let played = [(SCRIPT, "FILE", "file"), (REPLAY, "RUN", "run")];
+    if let Some((_, form, what)) = played.into_iter().find(|(prefix, ..)| *prefix == model) {
+        return Err(format!("`{model}` names no {what}: write {model}{form}"));
     }
     if is_played(model) {
         return Ok(());
@@ -167,11 +168,17 @@ fn meant(spelled: &str) -> Option<String> {
     let name = name.to_lowercase();
     let is_named = |id: &&str| id.split_once('/').is_some_and(|(_, known)| known == name);
     let short = format!("anthropic/claude-{}-", name.strip_prefix("claude-").unwrap_or(&name));
-    // The table is sorted, so the last one is the newest.
-    let found = pricing::ids()
-        .find(is_named)
-        .or_else(|| pricing::ids().filter(|id| id.starts_with(&short)).last());
-    found.map(str::to_owned)
+    let of_short = || {
+        pricing::ids()
+            .filter(|id| id.starts_with(&short))
+            .max_by_key(|id| version(id))
+    };
+    pricing::ids().find(is_named).or_else(of_short).map(str::to_owned)
+}
+
+/// The numbers of a model's id, to compare versions.
+fn version(id: &str) -> Vec<u64> {
+    id.split('-').filter_map(|part| part.parse().ok()).collect()
 }
 
 /// Services with the wire of OpenAI that others name like a provider, with their addresses.
@@ -197,8 +204,8 @@ fn compatible(model: &str) -> Option<String> {
 
 struct Base {
     address: String,
-    /// Whether the user chose it.
-    named: bool,
+    /// The flag or variable that gave it; `None` for the vendor's own.
+    from: Option<&'static str>,
 }
 
 fn base(wire: Wire, with: &OpenWith<'_>) -> Result<Base, OpenError> {
@@ -215,7 +222,7 @@ fn base(wire: Wire, with: &OpenWith<'_>) -> Result<Base, OpenError> {
     let Some((place, url)) = named else {
         return Ok(Base {
             address: usual.to_owned(),
-            named: false,
+            from: None,
         });
     };
     let address = checked_base(&url).map_err(|why| match with.base_url {
@@ -227,7 +234,7 @@ fn base(wire: Wire, with: &OpenWith<'_>) -> Result<Base, OpenError> {
     let address = address.strip_suffix(version).unwrap_or(&address);
     Ok(Base {
         address: address.to_owned(),
-        named: true,
+        from: Some(place),
     })
 }
 
@@ -241,7 +248,7 @@ fn key(wire: Wire, base: &Base, model: &str, with: &OpenWith<'_>) -> Result<Opti
             "{name} contains characters that a key cannot have"
         ))),
         Some((_, key)) => Ok(Some(key.into())),
-        None if base.named && wire.service().may_lack_key => Ok(None),
+        None if base.from.is_some() && wire.service().may_lack_key => Ok(None),
         None => Err(OpenError::Environment(format!(
             "no key for {model}: set {}",
             wire.service().key_names.first().unwrap_or(&"the key's variable")

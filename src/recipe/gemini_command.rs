@@ -1,9 +1,8 @@
 //! Converts a custom command of Gemini CLI (TOML with `prompt` and `description`) to a recipe.
 //!
-//! `{{args}}` becomes the parameter `args`, quoted for the shell inside `!{…}` as Gemini CLI does, where no arguments are no
-//! word; each `!{command}`
-//! becomes a step before the prompt, which gets its output in that position; `@{path}` becomes a file reference.
-//! Everything else that looks like a template is plain text.
+//! `{{args}}` becomes the parameter `args`, quoted for the shell inside `!{…}` as Gemini CLI does, where no arguments are
+//! no word; each `!{command}` becomes a step before the prompt, which gets its output in that position; `@{path}` becomes
+//! a file reference. Everything else that looks like a template is plain text.
 
 use super::model::{Parameter, ParameterType, Recipe, Step, StepSource};
 use crate::diag::{Diagnostic, SourceFiles, SourceId, Span, Spanned};

@@ -231,8 +231,18 @@ impl Check<'_> {
                         .to_owned(),
                 ),
             ),
-            [group @ ("params" | "parameters" | "inputs" | "vars"), name, ..] if self.parameters.contains(name) => {
-                (format!("`{group}` is not declared"), Some(format!("write `{name}`")))
+            // With no parameter of that name, `inputs` is rather the input.
+            [group @ ("params" | "parameters" | "inputs" | "vars"), name, ..]
+                if *group != "inputs" || self.parameters.contains(name) =>
+            {
+                let declare = match self.parameters.contains(name) {
+                    true => String::new(),
+                    false => format!(", and declared: `parameters: [{{ name: {name}, type: string }}]`"),
+                };
+                (
+                    format!("`{group}` is not declared"),
+                    Some(format!("a parameter is written `{{{{ {name} }}}}`{declare}")),
+                )
             }
             ["env", variable, ..] => (
                 "`env` is not declared".to_owned(),

@@ -30,7 +30,8 @@ const OF_NAMES: [&str; 5] = [
     "patternProperties",
     "properties",
 ];
-/// The other keywords of JSON Schema, and those that OpenAPI adds.
+/// The other keywords of JSON Schema, those that OpenAPI adds, and annotations that are common in practice (`name`,
+/// `propertyOrdering`, `version`), which must not be reported as misspelt.
 const OTHERS: [&str; 40] = [
     "const",
     "contentEncoding",
@@ -60,6 +61,7 @@ const OTHERS: [&str; 40] = [
     "minProperties",
     "minimum",
     "multipleOf",
+    "name",
     "nullable",
     "pattern",
     "propertyOrdering",
@@ -71,7 +73,6 @@ const OTHERS: [&str; 40] = [
     "version",
     "writeOnly",
     "xml",
-    "name",
 ];
 
 /// The misspelt keywords of a schema, each with the one that is probably meant.

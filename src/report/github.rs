@@ -156,7 +156,11 @@ pub fn annotations(sum: &RunSummary<'_>, ending: &OutputFacts) -> String {
         .flat_map(|step| &step.checks)
         .filter(|check| !check.passed)
     {
-        let message = format!("{}: {}", text::line(&check.what, 200), check.message);
+        let what = text::one_line_command(&check.what);
+        let why = [what, Some(check.message.as_str())].into_iter().flatten();
+        let why: Vec<&str> = why.filter(|part| !part.is_empty()).collect();
+        let output = text::last_lines(&check.output);
+        let message = format!("{}\n{}", why.join(": "), output.join("\n"));
         lines.push(command(
             Level::Error,
             None,

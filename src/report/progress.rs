@@ -6,7 +6,7 @@ pub use live::LiveBar;
 
 use super::text;
 use crate::base::call::{CallState, ToolOutput};
-use crate::base::event::{Decided, Event, EventKind, ProgressEvent, RunStarted, Sink};
+use crate::base::event::{Decided, Event, EventKind, RunStarted, Sink};
 use crate::base::grant::described;
 use crate::base::ids::CallId;
 use crate::base::message::Reply;
@@ -35,6 +35,8 @@ pub struct ProgressLines {
     titles: HashMap<CallId, String>,
     /// Whether the current step is a command of the recipe.
     step_is_command: bool,
+    /// Whether the command of the current step failed, which its step may allow.
+    command_failed: bool,
     tokens: u64,
     cost_micros: u64,
     turns: u64,
@@ -49,14 +51,26 @@ impl ProgressLines {
         }
     }
 
-    /// Learns the titles of the calls that an earlier session left open.
+    /// Learns what an earlier session left open: the titles of its calls, and the kind of its step.
     pub fn recall(&mut self, event: &Event) {
+        self.note_step(&event.kind);
         match &event.kind {
             EventKind::Replied { reply, .. } => self.name_calls(reply),
             EventKind::Decided(decided) => self.name_ruled(decided),
             EventKind::CallFinished { call, .. } => {
                 self.titles.remove(call);
             }
+            _ => {}
+        }
+    }
+
+    fn note_step(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::StepStarted { run, .. } => {
+                self.step_is_command = run.is_some();
+                self.command_failed = false;
+            }
+            EventKind::Ran { exit, .. } => self.command_failed = exit.code != Some(0),
             _ => {}
         }
     }
@@ -76,6 +90,7 @@ impl ProgressLines {
 
     /// The lines for an event, without newlines. Control characters are removed.
     pub fn of(&mut self, event: &Event) -> Vec<String> {
+        self.note_step(&event.kind);
         self.count(&event.kind);
         let normal = self.level >= Verbosity::Normal;
         match &event.kind {
@@ -162,13 +177,17 @@ impl ProgressLines {
                 run,
                 ..
             } => {
-                self.step_is_command = run.is_some();
-                let what = run.as_deref().map(|run| format!(": {}", text::line(run, 160)));
+                let what = run.as_deref().and_then(text::one_line_command);
+                let what = what.map(|run| format!(": {}", text::line(run, 160)));
                 let step = text::line(step.as_str(), 80);
                 vec![format!("step {}/{total} {step}{}", index + 1, what.unwrap_or_default())]
             }
             EventKind::AttemptStarted { n, why, .. } if *n > 1 => {
-                vec![format!("  attempt {n}: {}", text::line(why, 200))]
+                let why = text::line(why, 200);
+                vec![match why.strip_prefix("failed: ") {
+                    Some(checks) => format!("  attempt {n} starts; failed checks: {checks}"),
+                    None => format!("  attempt {n} starts: {why}"),
+                }]
             }
             EventKind::Retried {
                 discarded: Some(discarded),
@@ -180,12 +199,14 @@ impl ProgressLines {
                 message,
                 wait_ms,
                 ..
-            } => vec![format!(
-                "  model asked again ({attempt}, {}) after {}: {}",
-                text::line(class, 40),
-                text::duration(*wait_ms),
-                text::line(message, 200)
-            )],
+            } => {
+                let wait = match wait_ms {
+                    0 => String::new(),
+                    wait => format!(" in {}", text::duration(*wait)),
+                };
+                let (class, why) = (text::line(class, 40), text::line(message, 200));
+                vec![format!("  request repeated{wait} ({attempt}, {class}): {why}")]
+            }
             EventKind::Ran { exit, took_ms, .. } => {
                 vec![format!("  {} ({})", super::text::exit(exit), text::duration(*took_ms))]
             }
@@ -235,6 +256,7 @@ impl ProgressLines {
             )],
             EventKind::StepFinished { step, result } => {
                 let word = match result.status {
+                    StepStatus::Passed if self.command_failed => "finished (failure allowed)",
                     StepStatus::Passed => "passed",
                     StepStatus::Failed => "FAILED",
                     StepStatus::Skipped => "skipped",
@@ -244,15 +266,11 @@ impl ProgressLines {
                 vec![format!("step {} {word}{why}", text::line(step.as_str(), 80))]
             }
             EventKind::Compacted { why, .. } => vec![format!("  history shortened: {}", text::line(why, 200))],
-            EventKind::Suspended { calls } => {
-                let ids: Vec<&str> = calls.iter().map(CallId::as_str).collect();
-                vec![format!("suspended: {} waits for a person", ids.join(", "))]
-            }
             EventKind::Resumed { by, model, .. } => {
                 vec![format!(
-                    "resumed by {} with {}",
-                    text::line(by, 60),
-                    text::line(model, 100)
+                    "resumed with {} by {}",
+                    text::line(model, 100),
+                    text::line(by, 60)
                 )]
             }
             EventKind::Executed { call, execs, .. } => {
@@ -446,12 +464,5 @@ impl<W: Write + Send> Sink for Plain<W> {
             let _ = writeln!(self.out, "overnight: {line}");
         }
         Ok(())
-    }
-
-    fn on_live(&mut self, live: &ProgressEvent) {
-        if let (ProgressEvent::Waiting { what, ms }, true) = (live, self.lines.level >= Verbosity::Normal) {
-            let (what, wait) = (text::line(what, 200), text::duration(*ms));
-            let _ = writeln!(self.out, "overnight:   waiting {wait}: {what}");
-        }
     }
 }

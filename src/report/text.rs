@@ -128,6 +128,12 @@ pub(crate) fn last_lines(output: &str) -> Vec<String> {
     notice.into_iter().chain(lines.into_iter().map(defused)).collect()
 }
 
+/// A command that has one line. A longer one is a script, whose first line, often a comment, does not say what it does.
+pub(crate) fn one_line_command(text: &str) -> Option<&str> {
+    let text = text.trim();
+    (!text.is_empty() && !text.contains('\n')).then_some(text)
+}
+
 /// Breaks the markers of CI commands in a log; see [`inert`](super::inert).
 pub(crate) fn defused(text: &str) -> String {
     super::inert::broken(text).into_owned()

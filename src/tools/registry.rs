@@ -133,10 +133,10 @@ impl Registry {
         });
         let absent = lacking(&wanted).or_else(|| absent.map(|(_, instead)| *instead));
         let ours = super::field_names::meant(name).filter(|ours| self.find(ours).is_some());
-        let hint = match (absent, names.as_slice()) {
-            (Some(instead), _) => instead.to_owned(),
-            (None, _) if ours.is_some() => format!("did you mean {}?", ours.unwrap_or_default()),
-            (None, []) => {
+        let hint = match (absent, ours, names.as_slice()) {
+            (Some(instead), ..) => instead.to_owned(),
+            (None, Some(ours), _) => format!("did you mean {ours}?"),
+            (None, None, []) => {
                 let all: Vec<&str> = self
                     .specs()
                     .into_iter()
@@ -145,7 +145,7 @@ impl Registry {
                     .collect();
                 format!("the tools are {}", all.join(", "))
             }
-            (None, names) => format!("did you mean {}?", names.join(" or ")),
+            (None, None, names) => format!("did you mean {}?", names.join(" or ")),
         };
         let name = shortened(name, 100);
         ToolError::model("tool_not_registered", format!("there is no tool `{name}`; {hint}"))

@@ -282,7 +282,7 @@ fn jobs_of_one_repository_have_branches_of_their_own() {
     );
     assert_eq!(done.code, 1);
     assert!(
-        done.stdout.contains("that of job one") && done.stdout.contains("{job}"),
+        done.stdout.contains("is used by job one of this call") && done.stdout.contains("{job}"),
         "{}",
         done.stdout
     );

@@ -422,6 +422,7 @@ pages! {
     from_gemini_cli "migrate/gemini-cli.md",
     from_agentic_workflows "migrate/gh-aw.md",
     from_codex "migrate/codex.md",
+    from_claude "migrate/claude.md",
     from_aider "migrate/aider.md",
     upgrade "upgrade.md",
     security "security.md",

@@ -1302,6 +1302,12 @@ fn what_was_meant_is_said() {
         let done = world.call(args).exits(code);
         assert!(done.stderr.contains(wanted), "{args:?}: {}", done.stderr);
     };
+    world.file("prompt.txt", "Do it.\n");
+    said(
+        &["run", "-p", "prompt.txt", "-m", &model],
+        0,
+        "the prompt is the name of a file; `-p @prompt.txt` reads it",
+    );
     said(
         &["run", "-p", "x", "-m", "gemini-2.5-pro"],
         2,
@@ -1425,6 +1431,26 @@ fn what_was_meant_is_said() {
         (&["recipe", "run", "x.yaml"], "`overnight run RECIPE`"),
         (&["approve", "c1"], "overnight resume RUN --approve"),
         (&["verify", "x"], "overnight runs verify RUN"),
+        (&["run", "x.yaml", "--max-steps", "9"], "`--max-turns N`"),
+        (&["run", "--list"], "`overnight recipe list`"),
+        (&["serve"], "nothing here stays running"),
+        (&["run", "x.yaml", "--no-sandbox"], "`sandbox: { level: … }`"),
+        (&["run", "x.yaml", "--env", "A=b"], "`env: { pass: [NAME] }`"),
+        (&["run", "x.yaml", "-e", "A=b"], "`env: { pass: [NAME] }`"),
+        (&["run", "x.yaml", "--var", "a=b"], "`--param NAME=VALUE`"),
+        (&["run", "x.yaml", "--sarif", "f"], "report RUN --format sarif"),
+        (&["run", "x.yaml", "--allow-net"], "`sandbox: { network: [HOST] }`"),
+        (&["run", "x.yaml", "--ci"], "leave it out"),
+        (&["pr"], "overnight deliver RUN"),
+        (&["diff"], "overnight report RUN --format patch"),
+        (&["eval", "x"], "overnight compare A B"),
+        (&["new"], "overnight recipe new FILE"),
+        (&["cost"], "report RUN --format result"),
+        (&["report", "x", "--format", "json"], "did you mean `result`?"),
+        (
+            &["recipe", "doc", "x.yaml", "--format", "json"],
+            "recipe show FILE --format json",
+        ),
     ] {
         said(args, 2, hint);
     }
@@ -1456,8 +1482,8 @@ fn what_was_meant_is_said() {
         ),
         ("ollama:qwen3", "openai/qwen3 with --base-url"),
         ("nobody/x", "`nobody/x`: write "),
-        ("script:", "`script:` names nothing to play: write script:FILE"),
-        ("replay:", "`replay:` names nothing to play: write replay:RUN"),
+        ("script:", "`script:` names no file: write script:FILE"),
+        ("replay:", "`replay:` names no run: write replay:RUN"),
     ] {
         said(&["run", "-p", "x", "-m", name], 2, wanted);
     }

@@ -315,7 +315,7 @@ fn a_run_that_was_refused_is_the_newest_one_too() {
     for args in [&["deliver", "--last", "--to", "branch"][..], &["resume", "--last"]] {
         let done = world.call(args).exits(8);
         assert!(
-            done.stderr.contains("ended as invalid before it began"),
+            done.stderr.contains("failed before it started (invalid)"),
             "{}",
             done.stderr
         );
@@ -422,9 +422,9 @@ fn what_other_tools_have_is_told_by_what_to_write_here() {
     let world = World::repo(&[
         (
             "recipe.yaml",
-            "version: 1\nname: x\nmax_turns: 3\ntimeout: 5m\nretry: 2\nmcpServers: {}\nmcp_servers: {}\ninstructions: x\n\
+            "version: 1\nname: x\nmax_turns: 3\ntimeout: 5m\nretry: 2\nallowed_tools: [x]\npermissions: {}\nmcpServers: {}\nmcp_servers: {}\ninstructions: x\n\
           system: x\noutput_schema: s.json\nparameters: [{ name: a, type: string, required: true }]\n\
-          steps:\n  - { id: s, prompt: '{{ params.a }}' }\n  - { id: t, when: failure(), prompt: x }\n",
+          steps:\n  - { id: s, prompt: '{{ params.a }}', model: x }\n  - { id: t, when: failure(), prompt: x, uses: y, script: z }\n",
         ),
         (
             "policy.yaml",
@@ -461,6 +461,11 @@ fn what_other_tools_have_is_told_by_what_to_write_here() {
             "`context: [FILE]`",
             "`response: { schema: FILE }`",
             "a parameter without `default` is required",
+            "`tools: { include: [read_file] }`",
+            "`overnight run RECIPE --policy FILE`",
+            "write `model: PROVIDER/NAME` beside `steps`",
+            "actions of GitHub are not run here",
+            "write `run: COMMAND`",
         ],
     );
     world.file(
@@ -471,7 +476,11 @@ fn what_other_tools_have_is_told_by_what_to_write_here() {
     told(
         &["recipe", "check", "recipe.yaml"],
         3,
-        &["`params` is not declared", "write `a`", "write an expression such as"],
+        &[
+            "`params` is not declared",
+            "a parameter is written `{{ a }}`",
+            "write an expression such as",
+        ],
     );
     told(
         &["policy", "check", "policy.yaml"],

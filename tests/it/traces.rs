@@ -4,7 +4,6 @@ use super::gemini::{self, Answer, Gemini};
 use super::harness::{World, open_policy, says, script, writes};
 use super::service::{Seen, Service};
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
 
 const RECIPE: &str = "
 version: 1
@@ -175,14 +174,11 @@ fn a_collector_in_trouble_is_a_warning_within_its_time() {
             .env("OTEL_EXPORTER_OTLP_ENDPOINT", url.clone())
             .env("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
             .env("OTEL_EXPORTER_OTLP_TIMEOUT", "700");
-        let begun = Instant::now();
         let replies = script(&[writes("b.txt", "b\n"), says("done")]);
         let done = world.run(&replies, &open_policy(&[]), &["-p", "x"]).exits(0);
-        assert!(
-            begun.elapsed() < Duration::from_secs(20),
-            "{url}: {:?}",
-            begun.elapsed()
-        );
+        if *url == silent.url {
+            assert!(done.stderr.contains("within 700 ms"), "{}", done.stderr);
+        }
         assert_eq!(done.stdout, "done\n");
         assert!(
             done.stderr.contains("warning: the spans of this run were not sent"),

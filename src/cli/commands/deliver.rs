@@ -18,12 +18,12 @@ use crate::cli::refusal::Refusal;
 use crate::cli::{exit, kept_out, named_outputs, out, signals, variables, verify};
 use crate::deliver::address::RemoteAddress;
 use crate::deliver::batch::{self, BatchRun, JobOfPlan, JobPlace, JobSource};
+use crate::deliver::branch_claims::{self, BranchClaims};
 use crate::deliver::deliverable::Deliverable;
 use crate::deliver::flow::{self, DeliverSettings};
 use crate::deliver::message::{self, Wording};
 use crate::deliver::patience::Patience;
 use crate::deliver::reruled::Rulers;
-use crate::deliver::taken::{self, TakenBranches};
 use crate::deliver::{DeliverFault, DeliverOutcome, DeliverStop, DeliverTarget, Delivered, local};
 use crate::diag::SourceFiles;
 use crate::journal::deliveries::DeliveryLog;
@@ -82,7 +82,7 @@ struct Call<'a> {
     /// for a whole pipeline, and must not take away the limits that a run was given.
     ceiling: Option<PolicySet>,
     token: Option<SecretString>,
-    taken: TakenBranches,
+    claims: BranchClaims,
     /// Id of the run that is being delivered.
     current: Mutex<String>,
 }
@@ -178,13 +178,18 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         policies,
         ceiling,
         token: token.map(SecretString::from),
-        taken: TakenBranches::default(),
+        claims: BranchClaims::default(),
         current: Mutex::default(),
     };
+    let mut caught = signals::first()?;
+    let mut ended_by: Option<i32> = None;
     let (runs, dir) = match batch {
         Some(mut batch) => {
             if args.branch.is_none() {
-                call.tell_branches_apart(&mut batch).await;
+                tokio::select! {
+                    () = call.disambiguate_branches(&mut batch) => {}
+                    Some(number) = caught.recv() => ended_by = Some(number),
+                }
             }
             (batch.runs, Some(batch.dir))
         }
@@ -208,8 +213,6 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     };
     let mut code = exit::PASSED;
     let mut counts: BTreeMap<DeliverOutcome, usize> = BTreeMap::new();
-    let mut caught = signals::first()?;
-    let mut ended_by: Option<i32> = None;
     for asked in runs {
         ended_by = ended_by.or_else(|| caught.try_recv().ok());
         let mut done = match (asked, ended_by) {
@@ -577,7 +580,7 @@ impl Call<'_> {
             vars: &self.vars,
             access,
             patience: &self.patience,
-            taken: &self.taken,
+            claims: &self.claims,
             quiet: &quiet,
             mbox_is_named: self.args.out.is_some(),
             mbox: self.args.out.clone().unwrap_or_else(|| own_dir.join(outputs::MBOX)),
@@ -688,46 +691,56 @@ impl Call<'_> {
     }
 
     /// Puts the job's name into the branches of jobs that share recipe and repository with another job of the plan.
-    async fn tell_branches_apart(&self, batch: &mut AskedBatch) {
+    async fn disambiguate_branches(&self, batch: &mut AskedBatch) {
+        let mut jobs: HashMap<&str, usize> = HashMap::new();
+        for place in &batch.places {
+            *jobs.entry(&place.recipe).or_default() += 1;
+        }
         let mut known: HashMap<&JobSource, String> = HashMap::new();
         let mut destinations = Vec::new();
         for place in &batch.places {
+            let has_others = jobs.get(place.recipe.as_str()).is_some_and(|jobs| *jobs > 1);
             let destination = match known.get(&place.source) {
+                // The branch of the only job of a recipe is its own wherever it goes.
+                _ if !has_others => String::new(),
                 Some(destination) => destination.clone(),
-                None => self.destination(&place.source).await,
+                None => {
+                    let found = self.destination(&place.source).await;
+                    known.insert(&place.source, found.clone());
+                    found
+                }
             };
-            known.insert(&place.source, destination.clone());
             destinations.push(destination);
         }
-        let alike = batch::alike(&batch.places, &destinations);
+        let shared = batch::jobs_sharing_a_branch_target(&batch.places, &destinations);
         for run in batch
             .runs
             .iter_mut()
             .flatten()
             .filter_map(|asked| asked.of_batch.as_mut())
         {
-            run.job.in_branch = alike.contains(&run.job.name);
+            run.job.in_branch = shared.contains(&run.job.name);
         }
     }
 
     /// The repository that the branch of a job with this source goes to. Where it cannot be found out, the delivery of the job
     /// says why.
     async fn destination(&self, source: &JobSource) -> String {
-        let found = self.repository(Some(source), Path::new(""));
+        let found = self.repository(Some(source), None);
         let repository = found.ok().flatten().filter(|found| found.check().is_ok());
         let remote = self.remote(repository.as_ref(), Some(source)).await;
         let remote = remote.ok().and_then(|(remote, _)| remote);
         if remote.is_none() && !self.target.is_local() {
             return source.text();
         }
-        taken::destination(repository.as_ref(), remote.as_ref()).unwrap_or_else(|| source.text())
+        branch_claims::destination(repository.as_ref(), remote.as_ref()).unwrap_or_else(|| source.text())
     }
 
     /// Where the commits of this run come from, and where they go.
     async fn ends(&self, of: &Deliverable, asked: &Asked) -> Result<Ends, DeliverStop> {
         let run = asked.of_batch.as_ref();
         let source = run.map(|run| &run.source);
-        let repository = match (self.repository(source, Path::new(&of.workspace)), run) {
+        let repository = match (self.repository(source, Some(Path::new(&of.workspace))), run) {
             (Ok(repository), _) => repository,
             (Err(why), Some(run)) => return Err(not_here(asked, run, &why)),
             (Err(why), None) => return Err(DeliverStop::Environment(why)),
@@ -745,11 +758,12 @@ impl Call<'_> {
 
     /// The local repository: the given one, else that of the job's target or of the tree that was worked on, else that of the
     /// current directory. The current directory is not used for runs of a batch, which have a `source`: a fork or a copy of the
-    /// job's repository has its base commit too, so that nothing would tell it from the right one.
+    /// job's repository has its base commit too, so that nothing would tell it from the right one. `worked_on`: the tree of the
+    /// run, if there is a run.
     ///
     /// # Errors
     /// Why the repository of the job's target cannot be found.
-    fn repository(&self, source: Option<&JobSource>, worked_on: &Path) -> Result<Option<Repository>, String> {
+    fn repository(&self, source: Option<&JobSource>, worked_on: Option<&Path>) -> Result<Option<Repository>, String> {
         let at = |dir: &Path| {
             kept_out::tree(dir);
             patch::repository_at(&environment::absolute(dir))
@@ -762,7 +776,7 @@ impl Call<'_> {
             return Ok(at(named));
         }
         let Some(source) = source else {
-            return Ok(here(worked_on).or_else(|| at(Path::new("."))));
+            return Ok(worked_on.and_then(here).or_else(|| at(Path::new("."))));
         };
         // With an address on the command line everything is fetched from there.
         let flag = self.args.remote.as_deref().filter(|_| !self.target.is_local());
@@ -772,9 +786,9 @@ impl Call<'_> {
             JobSource::Unrecorded(_) => (None, "an early version did not record its directory".to_owned()),
             JobSource::Repository(address) => {
                 let local = Some(Path::new(address)).filter(|path| path.is_absolute());
-                return Ok(local.and_then(here).or_else(|| here(worked_on)));
+                return Ok(local.and_then(here).or_else(|| worked_on.and_then(here)));
             }
-            JobSource::Unnamed => return Ok(here(worked_on)),
+            JobSource::Unnamed => return Ok(worked_on.and_then(here)),
         };
         match found.is_some() || is_addressed {
             true => Ok(found),

@@ -95,10 +95,10 @@ async fn sandbox() -> Vec<Finding> {
     }
     if let Some(level) = probe.best() {
         all.push(match probe.witness(level) {
-            Ok(()) => finding(Sign::Fine, "programs", "can be judged at their exec"),
+            Ok(()) => finding(Sign::Fine, "programs", "each program can be checked when it is executed"),
             Err(why) => {
                 let text = format!(
-                    "cannot be judged at their exec: {why}; commands with words that are only known when they run are refused here"
+                    "programs cannot be checked when they are executed: {why}; commands with words that are only known when they run are refused here"
                 );
                 finding(Sign::Warning, "programs", text)
             }

@@ -135,7 +135,7 @@ fn of_refused(dir: &Path, refused: &RefusedRun, format: Option<ReportFile>, in_s
         }
         Some(format) => {
             return Err(Refusal::Environment(format!(
-                "the run in {} ended as {} before it began, so it has no {}: {}",
+                "the run in {} failed before it started ({}), so there is no {} report: {}",
                 dir.display(),
                 refused.verdict.as_str(),
                 format.as_str(),

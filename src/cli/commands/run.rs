@@ -241,7 +241,8 @@ async fn attempt(
         github::files()?;
     }
     let args = Arc::new(args);
-    let settings = settled_beside(&args, &place.workspace, (started, interrupt)).await?;
+    let clock = RunClock { started, interrupt };
+    let settings = settle_on_thread(&args, &place.workspace, clock).await?;
     // A run that is refused for want of a model has no limits to tell.
     let has_model = settings
         .plan
@@ -312,7 +313,7 @@ async fn attempt(
             Ok(mut standing) => {
                 standing.warnings = isolated.warnings().to_vec();
                 let isolated = Some((&isolated, standing));
-                begin(&args.shared, (settings, pricing), place, isolated, (started, interrupt)).await
+                begin(&args.shared, settings, pricing, place, isolated, clock).await
             }
             Err(refusal) => Err(session::or_interrupted(refusal, interrupt, wall)),
         };
@@ -325,70 +326,99 @@ async fn attempt(
             place.workspace.display()
         ))
     })?;
-    begin(&args.shared, (settings, pricing), place, None, (started, interrupt)).await
+    begin(&args.shared, settings, pricing, place, None, clock).await
+}
+
+/// When a run began, and what ends it early.
+#[derive(Clone, Copy)]
+struct RunClock<'a> {
+    started: Instant,
+    interrupt: &'a Arc<Interrupt>,
 }
 
 /// Time after which stderr names the input that is still being read.
-const TOLD_AFTER: Duration = Duration::from_secs(5);
+const WAIT_NOTICE_AFTER: Duration = Duration::from_secs(5);
 
-/// [`settings::settle`] on another thread, because it may wait for stdin or a pipe: signals are watched here, and the
-/// wall-clock limit: that of the flag, else the recipe's as soon as the recipe is read, until then the default.
-async fn settled_beside(
-    args: &Arc<RunArgs>,
-    workspace: &Path,
-    (started, interrupt): (Instant, &Arc<Interrupt>),
-) -> Result<Settings, Refusal> {
-    let wall_ms = Arc::new(AtomicU64::new(args.shared.max_wall.unwrap_or(WALL_MS)));
-    let is_watched = !args.dry_run;
-    let first = CancellationToken::new();
-    if is_watched {
-        let wall = Duration::from_millis(wall_ms.load(Ordering::Relaxed));
-        signals::limit_until(interrupt, started + wall, first.clone());
-    }
-    let is_told = !args.shared.silent;
-    let limit: settings::OnWall = match (args.shared.max_wall, is_watched) {
-        (None, true) => {
-            let (interrupt, wall_ms) = (Arc::clone(interrupt), Arc::clone(&wall_ms));
-            Box::new(move |ms| {
+/// The wall-clock limit while the settings are read.
+struct ReadingLimit {
+    /// The limit that holds, in milliseconds.
+    wall_ms: Arc<AtomicU64>,
+    /// To be called with the limit of the recipe.
+    on_wall: settings::OnWallLimit,
+}
+
+impl ReadingLimit {
+    /// Begins the limit of the flag, else the default until the recipe is read. A dry run has none.
+    fn begin(args: &RunArgs, RunClock { started, interrupt }: RunClock<'_>) -> Self {
+        let wall_ms = Arc::new(AtomicU64::new(args.shared.max_wall.unwrap_or(WALL_MS)));
+        let mut limit = Self {
+            wall_ms: Arc::clone(&wall_ms),
+            on_wall: Box::new(|_| {}),
+        };
+        if args.dry_run {
+            return limit;
+        }
+        let first = CancellationToken::new();
+        signals::limit_until(interrupt, started + limit.wall(), first.clone());
+        // The recipe's limit is not longer than that of the flag.
+        if args.shared.max_wall.is_none() {
+            let interrupt = Arc::clone(interrupt);
+            limit.on_wall = Box::new(move |ms| {
                 wall_ms.store(ms, Ordering::Relaxed);
                 signals::limit(&interrupt, started + Duration::from_millis(ms));
                 first.cancel();
-            })
+            });
         }
-        // The plan's own is not longer than the flag's.
-        _ => Box::new(|_| {}),
-    };
+        limit
+    }
+
+    fn wall(&self) -> Duration {
+        wall(&self.wall_ms)
+    }
+}
+
+fn wall(ms: &AtomicU64) -> Duration {
+    Duration::from_millis(ms.load(Ordering::Relaxed))
+}
+
+/// [`settings::settle`] on another thread, because it may wait for stdin or a pipe: signals are watched here, and the
+/// wall-clock limit.
+async fn settle_on_thread(args: &Arc<RunArgs>, workspace: &Path, clock: RunClock<'_>) -> Result<Settings, Refusal> {
+    let ReadingLimit { wall_ms, on_wall } = ReadingLimit::begin(args, clock);
+    let prints_notices = !args.shared.silent;
     let (args, workspace) = (Arc::clone(args), workspace.to_owned());
     let runtime = tokio::runtime::Handle::current();
-    let settling = tokio::task::spawn_blocking(move || runtime.block_on(settings::settle(&args, &workspace, limit)));
-    let settling = interrupt.token.run_until_cancelled(settling);
-    tokio::pin!(settling);
-    let settled = tokio::select! {
-        settled = &mut settling => settled,
-        () = tokio::time::sleep(TOLD_AFTER) => {
-            if let Some(name) = inputs::awaited().filter(|_| is_told) {
-                out::stderr(&format!("overnight: waiting for the end of {name}"));
-            }
-            settling.await
-        }
-    };
-    match settled {
+    let settling = tokio::task::spawn_blocking(move || runtime.block_on(settings::settle(&args, &workspace, on_wall)));
+    let settling = clock.interrupt.token.run_until_cancelled(settling);
+    match with_notice(settling, prints_notices).await {
         Some(Ok(settings)) => settings,
         Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
-        None => {
-            let wall = Duration::from_millis(wall_ms.load(Ordering::Relaxed));
-            Err(session::cancelled(interrupt, wall))
-        }
+        None => Err(session::cancelled(clock.interrupt, wall(&wall_ms))),
     }
+}
+
+/// The value of a future. If it takes long and an input is being read by then, stderr names the input.
+async fn with_notice<T>(future: impl Future<Output = T>, prints_notices: bool) -> T {
+    tokio::pin!(future);
+    tokio::select! {
+        value = &mut future => return value,
+        () = tokio::time::sleep(WAIT_NOTICE_AFTER) => {}
+    }
+    if let Some(name) = inputs::awaited().filter(|_| prints_notices) {
+        out::stderr(&format!("overnight: waiting for the end of {name}"));
+    }
+    future.await
 }
 
 async fn begin(
     shared: &RunFlags,
-    (settings, pricing): (Settings, Pricing),
+    settings: Settings,
+    pricing: Pricing,
     place: &Place,
     isolated: Option<(&isolate::Isolated, isolate::Standing)>,
-    (started, interrupt): (Instant, &Arc<Interrupt>),
+    clock: RunClock<'_>,
 ) -> Result<u8, Refusal> {
+    let RunClock { started, interrupt } = clock;
     let Settings {
         plan,
         mut policies,

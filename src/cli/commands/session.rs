@@ -592,14 +592,7 @@ async fn prepare(
         here: &session.prompts,
         there: session.provider.recorded().map_or(&[], |recorded| &recorded.prompts),
     };
-    let prompts = prompts::gather(
-        &session.plan,
-        &toolset.servers,
-        recorded,
-        redactor,
-        (interrupt, deadline),
-    )
-    .await?;
+    let prompts = prompts::gather(&session.plan, &toolset.servers, recorded, redactor, interrupt, deadline).await?;
     Ok(Prepared {
         baseline: early,
         sandbox,

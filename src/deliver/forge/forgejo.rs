@@ -1,7 +1,7 @@
 //! The REST API of Forgejo and Gitea, version 1 (<https://forgejo.org/docs/latest/user/api-usage/>). Pure.
 
 use super::github::read_pull;
-use super::{ApiCall, ChangeRequest, Dialect, Draft, Route};
+use super::{ApiCall, ChangeRequest, Dialect, Draft, RequestFilter, Route};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -29,9 +29,12 @@ impl Dialect for ForgejoDialect {
         Vec::new()
     }
 
-    fn list(&self, route: &Route, open_only: bool) -> ApiCall {
+    fn list(&self, route: &Route, wanted: RequestFilter) -> ApiCall {
         // The API has no filter for the branch.
-        let state = if open_only { "open" } else { "all" };
+        let state = match wanted {
+            RequestFilter::Open => "open",
+            RequestFilter::All => "all",
+        };
         ApiCall::get(format!(
             "/repos/{}/pulls?state={state}&sort=recentupdate&limit=50",
             route.into

@@ -1,6 +1,6 @@
 //! The REST API of GitHub, version 2022-11-28 (<https://docs.github.com/rest/pulls>). Pure.
 
-use super::{ApiCall, ChangeRequest, Dialect, Draft, RequestState, Route, text};
+use super::{ApiCall, ChangeRequest, Dialect, Draft, RequestFilter, RequestState, Route, text};
 use crate::base::percent::encode;
 use http::Method;
 use serde_json::{Value, json};
@@ -54,10 +54,10 @@ impl Dialect for GithubDialect {
         Vec::new()
     }
 
-    fn list(&self, route: &Route, open_only: bool) -> ApiCall {
-        let which = match open_only {
-            true => "state=open".to_owned(),
-            false => format!(
+    fn list(&self, route: &Route, wanted: RequestFilter) -> ApiCall {
+        let which = match wanted {
+            RequestFilter::Open => "state=open".to_owned(),
+            RequestFilter::All => format!(
                 "head={}&state=all",
                 encode(&format!("{}:{}", route.owner(), route.branch))
             ),

@@ -1,6 +1,6 @@
 //! The REST API of GitLab, version 4 (<https://docs.gitlab.com/api/merge_requests/>). Pure.
 
-use super::{ApiCall, ChangeRequest, Dialect, Draft, RequestState, Route, text};
+use super::{ApiCall, ChangeRequest, Dialect, Draft, RequestFilter, RequestState, Route, text};
 use crate::base::percent::encode;
 use http::Method;
 use serde_json::{Value, json};
@@ -33,10 +33,10 @@ impl Dialect for GitlabDialect {
         }
     }
 
-    fn list(&self, route: &Route, open_only: bool) -> ApiCall {
-        let which = match open_only {
-            true => "state=opened".to_owned(),
-            false => format!("state=all&source_branch={}", encode(&route.branch)),
+    fn list(&self, route: &Route, wanted: RequestFilter) -> ApiCall {
+        let which = match wanted {
+            RequestFilter::Open => "state=opened".to_owned(),
+            RequestFilter::All => format!("state=all&source_branch={}", encode(&route.branch)),
         };
         let project = encode(&route.into);
         ApiCall::get(format!(

@@ -57,6 +57,22 @@ pub enum RequestState {
     Closed,
 }
 
+/// Which requests are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestFilter {
+    /// Of any state; of the route's branch only, where the forge can say so.
+    All,
+    Open,
+}
+
+/// Requests of a project.
+#[derive(Debug)]
+pub struct RequestList {
+    pub requests: Vec<ChangeRequest>,
+    /// Whether none is missing: of a long list only the first pages are read.
+    pub is_complete: bool,
+}
+
 /// A merge request or pull request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeRequest {
@@ -123,7 +139,7 @@ pub trait Dialect: Send + Sync {
     /// this order.
     fn facts(&self, route: &Route) -> Vec<ApiCall>;
     /// The first page of the requests from this branch, newest first; or of all open ones.
-    fn list(&self, route: &Route, open_only: bool) -> ApiCall;
+    fn list(&self, route: &Route, wanted: RequestFilter) -> ApiCall;
     /// Parses one item of a list; `None` unless it is from the project that is pushed to: a fork may have a branch of
     /// the same name.
     fn read(&self, route: &Route, facts: &[Value], item: &Value) -> Option<ChangeRequest>;
@@ -227,21 +243,27 @@ impl<'a> Forge<'a> {
         Ok(facts)
     }
 
-    /// The requests from the branch, newest first, and whether closed ones may be missing: not all forges can list the
-    /// requests of one branch, and a project may have more than are read.
+    /// The requests from the branch, newest first. Closed ones may be missing: not all forges can list the requests of one
+    /// branch, and a project may have more than are listed.
     ///
     /// # Errors
     /// As [`Forge::facts`].
-    pub async fn requests(&self, route: &Route, facts: &[Value]) -> Result<(Vec<ChangeRequest>, bool), DeliverStop> {
-        let (mut all, is_cut) = self.listed(route, facts, false).await?;
-        if is_cut {
+    pub async fn requests(&self, route: &Route, facts: &[Value]) -> Result<RequestList, DeliverStop> {
+        let RequestList {
+            requests: mut all,
+            is_complete,
+        } = self.listed(route, facts, RequestFilter::All).await?;
+        if !is_complete {
             let known: HashSet<u64> = all.iter().map(|request| request.number).collect();
             let open = self.all_open(route, facts).await?;
             all.extend(open.into_iter().filter(|request| !known.contains(&request.number)));
         }
         all.retain(|request| request.branch == route.branch);
         all.sort_by_key(|request| std::cmp::Reverse(request.number));
-        Ok((all, is_cut))
+        Ok(RequestList {
+            requests: all,
+            is_complete,
+        })
     }
 
     /// Number of open requests from this project for which `counts` returns true.
@@ -261,23 +283,19 @@ impl<'a> Forge<'a> {
 
     /// The open requests of the project, or more.
     async fn all_open(&self, route: &Route, facts: &[Value]) -> Result<Vec<ChangeRequest>, DeliverStop> {
-        match self.listed(route, facts, true).await? {
-            (found, false) => Ok(found),
-            (_, true) => Err(DeliverStop::Environment(format!(
+        let found = self.listed(route, facts, RequestFilter::Open).await?;
+        match found.is_complete {
+            true => Ok(found.requests),
+            false => Err(DeliverStop::Environment(format!(
                 "{} has more than {PAGES} pages of open requests",
                 route.into
             ))),
         }
     }
 
-    /// The first pages of a list, and whether there are more.
-    async fn listed(
-        &self,
-        route: &Route,
-        facts: &[Value],
-        open_only: bool,
-    ) -> Result<(Vec<ChangeRequest>, bool), DeliverStop> {
-        let mut call = self.dialect.list(route, open_only);
+    /// The first pages of a list.
+    async fn listed(&self, route: &Route, facts: &[Value], wanted: RequestFilter) -> Result<RequestList, DeliverStop> {
+        let mut call = self.dialect.list(route, wanted);
         let mut found: Vec<ChangeRequest> = Vec::new();
         for _ in 0..PAGES {
             let (page, next) = self.ask(&call).await?;
@@ -285,10 +303,18 @@ impl<'a> Forge<'a> {
             found.extend(items.iter().filter_map(|item| self.dialect.read(route, facts, item)));
             match next {
                 Some(path) => call = ApiCall::get(path),
-                None => return Ok((found, false)),
+                None => {
+                    return Ok(RequestList {
+                        requests: found,
+                        is_complete: true,
+                    });
+                }
             }
         }
-        Ok((found, true))
+        Ok(RequestList {
+            requests: found,
+            is_complete: false,
+        })
     }
 
     /// The message of a commit; `None` when the forge no longer has it.
@@ -456,7 +482,7 @@ impl<'a> Forge<'a> {
                 Ok(Judged::Status(status, message)) => return Err(CallFailure::Status(status, message)),
                 Ok(Judged::Wait(asked, why)) => (why, Some(asked), true),
                 Ok(Judged::Ill(why)) => (why, None, question),
-                Err(HttpError::Connect(why)) => (format!("{}: cannot connect: {why}", self.base), None, true),
+                Err(trouble @ HttpError::Connect { .. }) => (trouble.to_string(), None, true),
                 Err(HttpError::Unusable(why)) => {
                     return Err(CallFailure::Stop(DeliverStop::Environment(format!(
                         "{}: {why}",

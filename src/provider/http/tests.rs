@@ -45,6 +45,7 @@ fn provider_within((limits, schedule): (Limits, Schedule), wire: Wire, base: &st
         wire,
         model: "m-1".to_owned(),
         base: base.to_owned(),
+        base_from: Some("--base-url"),
         key: Some("secret-key".to_owned().into()),
         max_output_tokens: None,
         limits,

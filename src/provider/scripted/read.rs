@@ -60,7 +60,7 @@ fn line(id: &str, node: &YamlNode, problems: &mut Problems) -> Option<Line> {
         let message = if speaks {
             "a reply that both speaks and fails"
         } else {
-            "a reply that says nothing"
+            "an empty reply"
         };
         let help = "write either `error`, or what the model says: `text`, `thought`, `calls`, `stop`";
         problems.push(Diagnostic::error("script-reply", head, message).help(help));

@@ -116,7 +116,7 @@ fn refuses_what_is_not_a_script() {
         (
             "replies:\n  - usage: { input: 1 }\n",
             "s.yaml:2:5: error",
-            "says nothing",
+            "an empty reply",
         ),
         (
             "replies:\n  - text: a\n    error: { class: auth, message: b }\n",

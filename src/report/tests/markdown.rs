@@ -122,6 +122,26 @@ fn annotations_point_at_the_rule_and_are_escaped() {
 }
 
 #[test]
+fn the_annotation_of_a_failed_check_has_the_end_of_its_output() {
+    let mut run = Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    run.check("fix", 1, "test", false, "first\nlast\n");
+    let Some(EventKind::Checked { check, .. }) = run.events.last_mut().map(|event| &mut event.kind) else {
+        panic!("a check is recorded");
+    };
+    check.what = "# A comment.\ncargo test\n".to_owned();
+    run.check("fix", 1, "lint", false, "");
+    run.finish(RunOutcome::new(Verdict::Failed, "", "checks failed"));
+    let text = github::annotations(&RunSummary::fold(&run.events), &OutputFacts::default());
+    for told in [
+        "::error title=check failed%3A test::exit code 101%0Afirst%0Alast\n",
+        "::error title=check failed%3A lint::cargo lint: exit code 101\n",
+    ] {
+        assert!(text.contains(told), "{text}");
+    }
+}
+
+#[test]
 fn a_reviewer_gets_arguments_diff_and_the_answer_to_type() {
     let mut run = Run::start();
     run.step("fix", None).attempt("fix", 1, "x");

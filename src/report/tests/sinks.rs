@@ -4,7 +4,7 @@ use super::build;
 use crate::base::call::{CallState, ExitInfo, ToolOutput};
 use crate::base::event::{EventKind, ProgressEvent, Sink};
 use crate::base::grant::JudgedExec;
-use crate::base::outcome::{RunOutcome, Verdict};
+use crate::base::outcome::{RunOutcome, StepStatus, Verdict};
 use crate::report::progress::{LiveBar, Plain, Verbosity};
 use crate::report::result::{self, OutputFacts};
 use crate::report::stream::Stream;
@@ -80,6 +80,41 @@ fn the_lines_of_a_suspended_run_name_rule_and_reason() {
         lines.contains("suspended (partial): 1 call waits for a person"),
         "{lines}"
     );
+}
+
+#[test]
+fn the_lines_of_a_step_whose_command_may_fail() {
+    let mut run = build::Run::start();
+    run.step("test", Some("# A comment.\nmake\n"));
+    run.push(EventKind::Ran {
+        step: "test".into(),
+        command: "make".to_owned(),
+        exit: build::exit(1),
+        output: String::new(),
+        took_ms: 20,
+    });
+    run.end_step("test", StepStatus::Passed, "", "");
+    run.step("fix", None).attempt("fix", 1, "x").attempt("fix", 2, "x");
+    let lines = plain(&run, Verbosity::Normal);
+    assert!(lines.contains(" test\n"), "a script is not shown: {lines}");
+    assert!(lines.contains("step test finished (failure allowed)"), "{lines}");
+    assert!(lines.contains("  attempt 2 starts"), "{lines}");
+}
+
+#[test]
+fn a_repeated_request_has_one_line() {
+    let mut run = build::Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    run.push(EventKind::Retried {
+        attempt: 1,
+        class: "transport".to_owned(),
+        message: "cannot connect to http://x.invalid/v1: no".to_owned(),
+        wait_ms: 1_100,
+        discarded: None,
+    });
+    let lines = plain(&run, Verbosity::Normal);
+    let told = "request repeated in 1.1 s (1, transport): cannot connect to http://x.invalid/v1: no";
+    assert!(lines.contains(told), "{lines}");
 }
 
 /// Scripts parse the last line: it has the figures of the whole run, although a resume sees only its own events.

@@ -41,16 +41,12 @@ fn a_search_that_takes_too_long_is_stopped_and_told() {
     let args = json!({ "pattern": "hit" });
     let query = super::query(&Args::of(&args).unwrap(), &bench.workspace).unwrap();
     let work = super::bounded(query, std::time::Duration::ZERO);
-    let begun = std::time::Instant::now();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let error = runtime.block_on(work(bench.context(1))).unwrap_err();
     assert!(error.to_string().contains("was stopped after 0 s"), "{error}");
-    // Waits for the search thread, which must have noticed the end.
-    drop(runtime);
-    assert!(begun.elapsed() < std::time::Duration::from_secs(60));
 }
 
 #[test]

@@ -32,7 +32,7 @@ const MESSAGE: usize = 32 << 20;
 
 /// The stdout of a server, which fails at a message of more than [`MESSAGE`] bytes. The library would leave such a
 /// message out and keep the connection, so that its call waited for the time limit.
-struct Messages<R> {
+struct LineLimit<R> {
     stdout: R,
     /// Bytes of the current line so far.
     line: usize,
@@ -40,7 +40,7 @@ struct Messages<R> {
     too_long: Arc<AtomicBool>,
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Messages<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for LineLimit<R> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stdout).poll_read(cx, buf))?;
@@ -132,7 +132,7 @@ async fn stdio(name: &str, program: &ServerProgram, with: &McpContext, host: Hos
     };
     let serving = server_process::serve(what, &program.confinement).map_err(|error| error.to_string())?;
     let too_long = Arc::<AtomicBool>::default();
-    let messages = Messages {
+    let messages = LineLimit {
         stdout: serving.stdout,
         line: 0,
         too_long: Arc::clone(&too_long),

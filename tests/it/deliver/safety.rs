@@ -441,7 +441,7 @@ fn a_project_with_very_many_requests_is_delivered_to() {
     // Its own request is beyond the last page that is read, and open.
     let done = scene.deliver("a", &[]).ends("unchanged", 0);
     assert!(
-        done.reason().contains("more requests than are read"),
+        done.reason().contains("more requests than are listed"),
         "{}",
         done.reason()
     );

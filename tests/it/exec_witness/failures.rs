@@ -275,7 +275,7 @@ fn under_another_supervisor_it_is_refused() {
         .find(|line| line.contains("programs  "))
         .unwrap_or_default();
     assert!(
-        line.starts_with("ok") && line.contains("judged at their exec"),
+        line.starts_with("ok") && line.contains("checked when it is executed"),
         "{said}"
     );
 }

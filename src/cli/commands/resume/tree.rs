@@ -92,7 +92,7 @@ pub async fn restore_tree(
             .apply(&own)
             .await
             .map_err(|why| Refusal::Environment(format!("the run's changes cannot be applied again: {why}")))?;
-        out::stderr("the tree is as the run found it: its changes were applied again");
+        out::stderr("the earlier changes of the run were applied to the tree again");
     }
     Ok(())
 }

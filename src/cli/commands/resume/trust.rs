@@ -4,6 +4,7 @@ use crate::base::event::{Event, EventKind, PolicyText, RunStarted};
 use crate::base::ids::CallId;
 use crate::base::model_name::{REPLAY, SCRIPT};
 use crate::cli::args::ResumeArgs;
+use crate::cli::environment;
 use crate::cli::out;
 use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
@@ -77,9 +78,9 @@ pub fn continue_with(plan: &mut Plan, first: &RunStarted, events: &[Event]) {
 
 /// The name of a model that was named in this directory, for the current one. `None`: the journal does not say where.
 fn played_from(directory: Option<&str>, model: &str) -> String {
-    let directory = directory.map(Path::new);
-    let elsewhere = directory.filter(|there| std::env::current_dir().is_ok_and(|here| here != *there));
-    let there = elsewhere.and_then(|there| {
+    let here = environment::current_directory();
+    let elsewhere = directory.filter(|there| here.as_deref().is_some_and(|here| here != *there));
+    let there = elsewhere.map(Path::new).and_then(|there| {
         [SCRIPT, REPLAY].into_iter().find_map(|prefix| {
             let path = there.join(model.strip_prefix(prefix)?);
             path.exists().then(|| format!("{prefix}{}", path.display()))

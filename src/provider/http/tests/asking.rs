@@ -208,6 +208,7 @@ async fn a_search_is_repeated_after_a_lost_connection() {
         wire: wire::named("gemini"),
         model: "m-1".to_owned(),
         base: server.base.clone(),
+        base_from: None,
         key: None,
         max_output_tokens: None,
         limits,

@@ -290,6 +290,8 @@ async fn nobody_listens() {
         let (reply, retries) = ask(&provider(wire, &base), &[Message::user("go")]).await;
         let error = reply.unwrap_err();
         assert_eq!((error.class, retries.len()), (Transport, 1), "{error}");
-        assert!(error.message.contains("cannot connect"), "{error}");
+        let told = format!("cannot connect to {base}/");
+        assert!(error.message.contains(&told), "{error}");
+        assert!(error.message.ends_with("; check --base-url"), "{error}");
     }
 }

@@ -12,34 +12,38 @@ use std::sync::Mutex;
 
 /// The branches of one call, each with the run that has it.
 #[derive(Debug, Default)]
-pub struct TakenBranches(Mutex<HashMap<(String, String), Holder>>);
+pub struct BranchClaims(Mutex<HashMap<(String, String), Claim>>);
 
 /// The run that has a branch.
 #[derive(Debug)]
-struct Holder {
-    name: String,
+struct Claim {
+    /// The job or run, for messages.
+    holder: String,
     patch_digest: String,
 }
 
-impl TakenBranches {
-    /// Takes a branch of a repository, as [`destination`] names it, for a run. Runs with the same patch may share one.
+impl BranchClaims {
+    /// Claims a branch of a repository, as [`destination`] names it, for a run. Runs with the same patch may share one.
     ///
     /// # Errors
     /// [`DeliverStop::Refused`]: a run with another patch has it.
-    pub fn take(&self, destination: &str, branch: &str, of: &Deliverable) -> Result<(), DeliverStop> {
+    pub fn claim(&self, destination: &str, branch: &str, of: &Deliverable) -> Result<(), DeliverStop> {
         match lock(&self.0).entry((destination.to_owned(), branch.to_owned())) {
             Entry::Vacant(free) => {
-                free.insert(Holder {
-                    name: of.job.as_ref().map_or(&of.run, |job| &job.name).clone(),
+                free.insert(Claim {
+                    holder: match &of.job {
+                        Some(job) => format!("job {}", job.name),
+                        None => format!("run {}", of.run),
+                    },
                     patch_digest: of.patch_digest.clone(),
                 });
                 Ok(())
             }
             Entry::Occupied(taken) if taken.get().patch_digest == of.patch_digest => Ok(()),
             Entry::Occupied(taken) => Err(DeliverStop::Refused(format!(
-                "the branch {branch} is that of job {} with another patch: add `{{job}}` to --branch, or to `deliver.branch` in the \
+                "the branch {branch} is used by {} of this call with another patch: add `{{job}}` to --branch, or to `deliver.branch` in the \
                  recipe",
-                taken.get().name
+                taken.get().holder
             ))),
         }
     }
