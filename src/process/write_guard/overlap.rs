@@ -74,10 +74,12 @@ impl Older {
         match &closed {
             Some(top) if recorded.is_none() && guard.mounted.contains_key(top) => return None,
             Some(_) => {}
-            None => match self.allowed.grant_match(path, is_dir, &*guard.closed) {
-                Some(GrantMatch::Granted | GrantMatch::Ancestor) => return None,
-                _ => {}
-            },
+            None => {
+                let granted = self.allowed.grant_match(path, is_dir, &*guard.closed);
+                if let Some(GrantMatch::Granted | GrantMatch::Ancestor) = granted {
+                    return None;
+                }
+            }
         }
         match recorded {
             Some(node) => Some(Earlier::Recorded(node.clone(), Arc::downgrade(&self.guard))),
