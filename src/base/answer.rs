@@ -11,17 +11,8 @@ pub struct Document<'a> {
     pub is_in_sentence: bool,
 }
 
-/// The first JSON document of an answer, as in [`documents_of`].
-///
-/// # Errors
-/// As [`documents_of`].
-pub fn json_of(answer: &str) -> Result<Value, serde_json::Error> {
-    let mut documents = documents_of(answer)?;
-    Ok(documents.swap_remove(0).value)
-}
-
-/// The JSON documents of an answer, at least one: the whole of it, else each fenced code block that is JSON, else what
-/// lies between the first and the last brace.
+/// The JSON documents of an answer, at least one: the whole of it, else each fenced code block that is JSON, else the
+/// text from the first `{` to the last `}`.
 ///
 /// # Errors
 /// The answer contains no JSON; the error is that of parsing the whole text.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Unruled {
-    /// Relative to the workspace. If there are too many new files to list, their top-level directory, with a trailing
-    /// `/`.
+    /// Relative to the workspace. For what a build left (`build_output`) its directory, and if there are too many new files
+    /// to list their top-level directory, with a trailing `/`.
     pub path: String,
     pub change: PathChange,
     /// The rule that forbids it; null when no rule allows it.

@@ -375,6 +375,8 @@ mod tests {
             "cat <<EOF\nit's\nEOF\n",
             "[[ a =~ ^(b|c)$ ]] && echo $((1 + 2))",
             "f() { local x=1; echo ${x:-2}; }; f",
+            // Not parsed.
+            "$(".repeat(100_000).as_str(),
         ] {
             assert!(!shell::is_broken(text), "{text}");
         }

@@ -259,8 +259,20 @@ enum Token {
     Stop,
 }
 
+/// Commands that are nested deeper, in `$(…)` or `bash -c`, are not read: nobody writes them, and each level reads the rest
+/// of the text again.
+const MOST_NESTED: u8 = 16;
+
 /// The bare names of the programs that a command runs in any case, in order.
 pub(crate) fn programs(text: &str) -> Vec<String> {
+    programs_within(text, MOST_NESTED)
+}
+
+/// As [`programs`], with commands inside it up to this depth.
+fn programs_within(text: &str, depth: u8) -> Vec<String> {
+    let Some(depth) = depth.checked_sub(1) else {
+        return Vec::new();
+    };
     let (mut found, mut substituted) = (Vec::new(), Vec::new());
     let mut words: Vec<String> = Vec::new();
     for token in tokens(text) {
@@ -268,10 +280,10 @@ pub(crate) fn programs(text: &str) -> Vec<String> {
             Token::Word(word) => words.push(word),
             // Whoever discards its errors may do without it.
             Token::Substitution(inner) if inner.contains("2>") || inner.contains("&>") => {}
-            Token::Substitution(inner) => substituted.extend(programs(&inner)),
+            Token::Substitution(inner) => substituted.extend(programs_within(&inner, depth)),
             Token::Or => break,
             Token::Next | Token::Pipe | Token::Stop => {
-                let (run, goes_on) = run_by(&words);
+                let (run, goes_on) = run_by(&words, depth);
                 found.append(&mut substituted);
                 found.extend(run);
                 words.clear();
@@ -330,31 +342,31 @@ fn is_assignment(word: &&String) -> bool {
 }
 
 /// The programs of one simple command, with those that its program starts, and whether to continue with the next command.
-fn run_by(words: &[String]) -> (Vec<String>, bool) {
+fn run_by(words: &[String], depth: u8) -> (Vec<String>, bool) {
     let (first, goes_on) = program(words);
-    let Some(first) = first else {
-        return (Vec::new(), goes_on);
-    };
-    let mut arguments = words.iter().skip_while(|word| **word != first).skip(1).peekable();
-    let started = match first.as_str() {
-        // An option changes what the words after it mean.
-        "nohup" | "setsid" | "nice" | "timeout" | "env" => {
-            if first == "timeout" {
-                arguments.next();
+    let (mut next, mut rest, mut found) = (first, words, Vec::new());
+    while let Some(name) = next {
+        let at = rest.iter().position(|word| *word == name);
+        rest = at.and_then(|at| rest.get(at + 1..)).unwrap_or_default();
+        next = match name.as_str() {
+            "nohup" | "setsid" | "nice" | "timeout" | "env" => {
+                if name == "timeout" {
+                    rest = rest.get(1..).unwrap_or_default();
+                }
+                // An option changes what the words after it mean.
+                let has_option = rest.first().is_some_and(|word| word.starts_with('-'));
+                if has_option { None } else { program(rest).0 }
             }
-            let rest: Vec<String> = arguments.cloned().collect();
-            match rest.first().is_some_and(|word| word.starts_with('-')) {
-                true => Vec::new(),
-                false => run_by(&rest).0,
-            }
-        }
-        "bash" | "sh" => match (arguments.next(), arguments.next()) {
-            (Some(option), Some(text)) if option == "-c" => programs(text),
-            _ => Vec::new(),
-        },
-        _ => Vec::new(),
-    };
-    (std::iter::once(first).chain(started).collect(), goes_on)
+            _ => None,
+        };
+        let text = match rest {
+            [option, text, ..] if matches!(name.as_str(), "bash" | "sh") && option == "-c" => text,
+            _ => "",
+        };
+        found.push(name);
+        found.extend(programs_within(text, depth));
+    }
+    (found, goes_on)
 }
 
 /// The program of one simple command, and whether to continue with the next command.
@@ -612,6 +624,19 @@ mod tests {
     }
 
     #[test]
+    fn a_text_of_any_size_and_depth_is_read() {
+        let (depth, long) = (100_000, 200_000);
+        let nested = format!("make {}true{}", "$(".repeat(depth), ")".repeat(depth));
+        assert_eq!(programs(&nested), ["make"]);
+        let open = format!("make {}", "\"$(a ".repeat(depth));
+        assert_eq!(programs(&open).last().unwrap(), "make");
+        assert_eq!(programs(&"env ".repeat(long)).len(), long);
+        assert_eq!(programs(&"bash -c 'x' && ".repeat(long)).len(), 2 * long);
+        assert!(runs_nothing(&"#\n".repeat(long)));
+        assert_eq!(hiding_failure(&format!("{nested} | cat")), Some("cat"));
+    }
+
+    #[test]
     fn only_pipes_that_may_hide_a_failure_are_told() {
         for (text, expected) in [
             ("cargo test 2>&1 | tail -5", Some("tail")),
@@ -624,6 +649,10 @@ mod tests {
             ("cargo test | tee out.txt\ntrue", None),
             ("test -z \"$(git status | head -1)\"", None),
             ("cargo test", None),
+            ("cargo test |& tee out.txt", Some("tee")),
+            ("cargo test 2>&1 | tee out.txt;", Some("tee")),
+            ("cargo test || npm test | tee out.txt", Some("tee")),
+            ("cargo test || echo failed | tee out.txt", None),
         ] {
             assert_eq!(hiding_failure(text), expected, "{text}");
         }

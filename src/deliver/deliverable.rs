@@ -81,7 +81,7 @@ impl Deliverable {
             policies: head.policies.clone(),
             verdict: sum.outcome.verdict,
             partial: sum.outcome.partial || !sum.finished,
-            recorded: sum.recorded(),
+            recorded: sum.recorded,
             message: sum.outcome.message.clone(),
             patch_digest: sha256_hex(&[&patch]),
             files: sum.patch.map(|patch| patch.files.clone()).unwrap_or_default(),

@@ -50,7 +50,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preco
         .await
         .map_err(trouble)?;
     let before = snapshot(ledger.state.own_tree(), baseline);
-    let ruled = ruled::rule(deps, &ledger.state, &before, &now, &left).await?;
+    let ruled = ruled::rule(deps, &ledger.state, baseline, (&before, &now), &left).await?;
     let out: BTreeSet<String> = left.union(&ruled.out).cloned().collect();
     let own = match out.is_empty() {
         true => now.clone(),

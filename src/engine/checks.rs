@@ -4,7 +4,7 @@
 use super::deps::Deps;
 use super::ledger::Ledger;
 use super::preconditions::confinement;
-use super::response;
+use super::response::{self, InSentence};
 use super::run_error::RunError;
 use crate::base::event::PatchTaken;
 use crate::base::grant::described;
@@ -129,7 +129,7 @@ fn without_program(name: &str, what: String, verdict: Result<String, String>, of
 }
 
 fn fits(answer: &str, schema: &serde_json::Value) -> Result<String, String> {
-    match response::judge(answer, schema, true) {
+    match response::judge(answer, schema, InSentence::Accepted) {
         Ok(_) => Ok("the answer matches its schema".to_owned()),
         Err(errors) => Err(errors.join("; ")),
     }
@@ -197,31 +197,75 @@ pub fn with_missing_file(made: CheckResult, put_back: &BTreeMap<String, String>,
 #[derive(Debug, PartialEq, Eq)]
 pub struct MissingProgram<'a> {
     pub name: &'a str,
-    /// Whether the author may have foreseen it: `||` follows its name in the text.
+    /// Whether the author may have foreseen it: `||` follows it in the text.
     pub is_foreseen: bool,
 }
 
 /// The program that a command of the author with this text did not find or could not execute. Then the command tested
 /// nothing, so that its end says nothing about the task. A path inside the workspace does not count: the model is
-/// responsible for programs there.
+/// responsible for programs there. `finds`: whether commands find a program of this name. Anything that the command runs
+/// can print what a shell says, so a program that they find is not missing.
 ///
 /// A pipe, a condition or a substitution hides the exit code of a missing program. What a shell says of it counts then if
 /// the text names the program: the same line may come from the tests that the command runs.
-pub fn program_missing<'a>(text: &str, finished: &'a Finished, workspace: &Workspace) -> Option<MissingProgram<'a>> {
-    let mut lines = finished.stdout.text.lines().chain(finished.stderr.text.lines()).rev();
+pub fn program_missing<'a>(
+    text: &str,
+    finished: &'a Finished,
+    workspace: &Workspace,
+    finds: &dyn Fn(&str) -> bool,
+) -> Option<MissingProgram<'a>> {
+    let lines = finished.stdout.text.lines().chain(finished.stderr.text.lines()).rev();
+    let mut told = lines.filter_map(not_started);
     if matches!(finished.exit.code, Some(126 | 127)) {
-        let name = lines.find_map(not_executed)?;
+        let name = told.next()?.name;
         let inside = name.contains('/') && (!name.starts_with('/') || Path::new(name).starts_with(workspace.root()));
+        let is_found = !name.contains('/') && finds(name);
         let is_foreseen = false;
-        return (!inside).then_some(MissingProgram { name, is_foreseen });
+        return (!inside && !is_found).then_some(MissingProgram { name, is_foreseen });
     }
-    let found = lines.filter_map(not_found).filter_map(|name| {
-        let after = after_word(text, name)?;
-        let is_foreseen = after.contains("||");
-        Some(MissingProgram { name, is_foreseen })
-    });
-    // One that nobody has foreseen counts more.
+    let elements = list_elements(text);
+    let mut known: BTreeMap<&str, Option<bool>> = BTreeMap::new();
+    let found = told
+        .filter(|program| program.is_not_found)
+        .filter_map(|NotStarted { name, .. }| {
+            let is_foreseen = (*known.entry(name).or_insert_with(|| {
+                let uses = elements.iter().filter_map(|element| after_word(element, name));
+                let uses: Vec<bool> = uses.map(|after| before_comment(after).contains("||")).collect();
+                (!uses.is_empty() && !finds(name)).then(|| uses.into_iter().all(|is_foreseen| is_foreseen))
+            }))?;
+            Some(MissingProgram { name, is_foreseen })
+        });
+    // A program without an alternative takes precedence.
     found.min_by_key(|program| program.is_foreseen)
+}
+
+/// The parts of a text that `;`, `&` and line ends separate, also inside quotes, which may hold commands of their own.
+fn list_elements(text: &str) -> Vec<&str> {
+    let is_end = |at: usize, sign: &str| {
+        let (before, after) = (
+            text.get(..at).unwrap_or_default(),
+            text.get(at + 1..).unwrap_or_default(),
+        );
+        match sign {
+            "&" => !before.ends_with(['&', '|', '<', '>']) && !after.starts_with(['&', '>']),
+            _ => !before.ends_with('\\'),
+        }
+    };
+    let ends = text
+        .match_indices([';', '&', '\n'])
+        .filter(|(at, sign)| is_end(*at, sign));
+    let mut start = 0;
+    let mut elements = Vec::new();
+    for end in ends.map(|(at, _)| at).chain([text.len()]) {
+        elements.extend(text.get(start..end));
+        start = end + 1;
+    }
+    elements
+}
+
+/// What precedes a comment.
+fn before_comment(text: &str) -> &str {
+    text.split(" #").next().unwrap_or_default()
 }
 
 /// What follows the first occurrence of a word in a text.
@@ -233,31 +277,9 @@ fn after_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     })
 }
 
-/// The bare name of the program in a line in which a shell, or a program that starts another one, reports that it did
-/// not find it.
-fn not_found(line: &str) -> Option<&str> {
-    let by_shell = || {
-        let ends = [": command not found", ": not found"];
-        let before = ends.iter().find_map(|end| line.strip_suffix(end))?;
-        // With another part, it is a builtin that looked for the program, as `type` does.
-        let [shell, place, name] = before.split(": ").collect::<Vec<_>>()[..] else {
-            return None;
-        };
-        let place = place.strip_prefix("line ").unwrap_or(place);
-        let is_place = !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());
-        (SHELLS.contains(&shell) && is_place).then_some(name)
-    };
-    let by_starter = || {
-        let before = line.strip_suffix(": No such file or directory")?;
-        STARTERS.iter().find_map(|starter| before.strip_prefix(starter))
-    };
-    let name = by_shell().or_else(by_starter)?.trim_matches(is_quote);
-    (!name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '/')).then_some(name)
-}
-
 /// How shells call themselves in their messages.
 const SHELLS: [&str; 5] = ["bash", "sh", "dash", "/bin/sh", "/bin/bash"];
-/// How the message begins of a program that starts another one and does not find it.
+/// How the message begins of a program that starts another one and cannot.
 const STARTERS: [&str; 7] = [
     "env: ",
     "/usr/bin/env: ",
@@ -267,34 +289,47 @@ const STARTERS: [&str; 7] = [
     "nohup: failed to run command ",
     "stdbuf: failed to run command ",
 ];
+/// How the line of a shell ends that did not find a program in its `PATH`.
+const NOT_FOUND: [&str; 2] = [": command not found", ": not found"];
+/// How the line ends of a shell, or of a program that starts another one, for a file that does not exist.
+const NO_FILE: &str = ": No such file or directory";
+const DENIED: &str = ": Permission denied";
 
-fn is_quote(c: char) -> bool {
-    matches!(c, '\'' | '‘' | '’' | '"')
+/// A program that was not started, as a line of output reports.
+struct NotStarted<'a> {
+    name: &'a str,
+    /// Whether it was looked up in `PATH` and not found.
+    is_not_found: bool,
 }
 
-/// The program in a line in which a shell reports that it could not execute it.
-fn not_executed(line: &str) -> Option<&str> {
-    let ends = [
-        ": command not found",
-        ": not found",
-        ": No such file or directory",
-        ": Permission denied",
-    ];
-    let before = ends.iter().find_map(|end| line.strip_suffix(end)).or_else(|| {
-        let (before, _) = line.split_once(": cannot execute")?;
-        Some(before)
-    })?;
-    if let Some(name) = not_found(line) {
-        return Some(name);
-    }
-    let mut parts = before.split(": ");
-    let shell = parts
-        .next()
-        .filter(|shell| SHELLS.contains(shell) || matches!(*shell, "env" | "/usr/bin/env"))?;
-    let name = parts.last()?.trim_matches(is_quote);
-    // A shell that is given a script which does not exist says the same as `env` of a program.
-    let is_script = !name.contains('/') && line.ends_with(": No such file or directory") && !shell.ends_with("env");
-    (!name.is_empty() && !name.contains(char::is_whitespace) && !is_script).then_some(name)
+/// The program in a line in which a shell, or a program that starts another one, reports that it could not start it.
+fn not_started(line: &str) -> Option<NotStarted<'_>> {
+    let by_end = || {
+        NOT_FOUND
+            .iter()
+            .chain([&NO_FILE, &DENIED])
+            .find_map(|end| Some((line.strip_suffix(end)?, *end)))
+    };
+    let (before, end) = by_end().or_else(|| Some((line.split_once(": cannot execute")?.0, "")))?;
+    let by_starter = STARTERS.iter().find_map(|starter| before.strip_prefix(starter));
+    let parts: Vec<&str> = before.split(": ").collect();
+    let (name, is_not_found) = match (by_starter, &parts[..]) {
+        (Some(name), _) => (name, end == NO_FILE),
+        // With another part, it is a builtin that looked for the program, as `type` does.
+        (None, [shell, place, name]) if SHELLS.contains(shell) && NOT_FOUND.contains(&end) => (*name, is_place(place)),
+        // A shell that is given a script which does not exist says the same as `env` of a program.
+        (None, [shell, .., name]) if SHELLS.contains(shell) && (end != NO_FILE || name.contains('/')) => (*name, false),
+        _ => return None,
+    };
+    let name = name.trim_matches(|c: char| matches!(c, '\'' | '‘' | '’' | '"'));
+    let is_not_found = is_not_found && !name.contains('/');
+    (!name.is_empty() && !name.contains(char::is_whitespace)).then_some(NotStarted { name, is_not_found })
+}
+
+/// Whether this is the place of a shell's message: `line 1`, or `1`.
+fn is_place(text: &str) -> bool {
+    let number = text.strip_prefix("line ").unwrap_or(text);
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn globs(patterns: &[String]) -> Result<GlobSet, String> {
@@ -583,7 +618,8 @@ mod tests {
             let mut finished = Finished::default();
             finished.exit.code = Some(code);
             finished.stdout.text = format!("before\n{line}\n");
-            program_missing("run it", &finished, &workspace).map(|program| program.name.to_owned())
+            let finds = |name: &str| name == "there";
+            program_missing("run it", &finished, &workspace, &finds).map(|program| program.name.to_owned())
         };
         let own = workspace.root().join("tool").display().to_string();
         for (code, line, expected) in [
@@ -611,6 +647,8 @@ mod tests {
                 None,
             ),
             (1, "bash: line 1: cargo: command not found", None),
+            (127, "bash: line 1: there: command not found", None),
+            (126, "sh: 1: there: Permission denied", None),
         ] {
             assert_eq!(missing(code, line).as_deref(), expected, "{line}");
         }
@@ -624,7 +662,8 @@ mod tests {
             let mut finished = Finished::default();
             finished.exit.code = Some(0);
             finished.stdout.text = format!("before\n{line}\nafter\n");
-            program_missing(text, &finished, &workspace).map(|program| (program.name.to_owned(), program.is_foreseen))
+            let found = program_missing(text, &finished, &workspace, &|name| name == "there");
+            found.map(|program| (program.name.to_owned(), program.is_foreseen))
         };
         let by_bash = "bash: line 1: lint: command not found";
         for (text, line, is_foreseen) in [
@@ -646,7 +685,15 @@ mod tests {
                 false,
             ),
             ("lint || true", by_bash, true),
+            ("lint . || echo 'lint is not there'", by_bash, true),
+            ("lint \\\n|| true", by_bash, true),
+            ("lint 2>&1 && make || true", by_bash, true),
             ("make || lint | cat", by_bash, false),
+            ("lint .; make || exit 1", by_bash, false),
+            ("lint . & make || exit 1", by_bash, false),
+            ("lint . | cat # || true", by_bash, false),
+            ("lint . || true\nlint src | cat", by_bash, false),
+            ("command -v lint || true; lint . | cat", by_bash, false),
         ] {
             let expected = Some(("lint".to_owned(), is_foreseen));
             assert_eq!(missing(text, line), expected, "{text}");
@@ -657,6 +704,7 @@ mod tests {
             ("type lint | cat", "bash: line 1: type: lint: not found"),
             ("./lint.sh; lint", "./lint.sh: line 1: lint: command not found"),
             ("cat < lint | wc", "bash: line 1: lint: No such file or directory"),
+            ("there test.py", "bash: line 1: there: command not found"),
         ] {
             assert_eq!(missing(text, line), None, "{text}");
         }

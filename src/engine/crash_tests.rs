@@ -22,6 +22,29 @@ use proptest::prelude::*;
 use serde_json::json;
 use std::collections::BTreeMap;
 
+/// The event of a reply.
+fn of_reply(turn: u64, reply: Reply) -> EventKind {
+    EventKind::Replied {
+        turn,
+        reply,
+        asked: String::new(),
+        took_ms: 0,
+        cost_micros: None,
+        secrets: Vec::new(),
+    }
+}
+
+/// The event of a reply with these parts.
+pub(super) fn replied(parts: Vec<Part>, stop: StopReason) -> EventKind {
+    let reply = Reply {
+        parts,
+        stop,
+        usage: Usage::default(),
+        model: String::new(),
+    };
+    of_reply(1, reply)
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Read,
@@ -229,14 +252,7 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
             world.asked = record.state.spent.turns as usize;
             let turn = record.state.spent.turns + 1;
             let reply = world.reply(record.state.calls_asked);
-            record.put(EventKind::Replied {
-                turn,
-                reply,
-                asked: String::new(),
-                took_ms: 0,
-                cost_micros: None,
-                secrets: Vec::new(),
-            })
+            record.put(of_reply(turn, reply))
         }
         Next::Compact(how) => {
             let (Compaction::Shrink(from) | Compaction::Summarise(from)) = how;

@@ -6,10 +6,10 @@ use super::deps::Deps;
 use super::exec::{self, ChangedBy};
 use super::ledger::Ledger;
 use super::next;
-use super::preconditions::Preconditions;
+use super::preconditions::{self, Preconditions};
 use super::prompt;
 use super::replayed_results;
-use super::response;
+use super::response::{self, InSentence};
 use super::run_error::RunError;
 use super::verdict;
 use crate::base::access::ResolvedPath;
@@ -22,6 +22,7 @@ use crate::base::quote::counted;
 use crate::journal::JournalError;
 use crate::policy::Author;
 use crate::process;
+use crate::process::sides::Side;
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
 use crate::workspace::at_references;
@@ -107,7 +108,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
     if let Some(outcome) = interrupted {
         return Err(RunError::Ended(outcome));
     }
-    stop_if_missing(deps, ledger, (&format!("step {}", step.id), &command), &finished)?;
+    stop_if_missing(deps, ledger, &format!("step {}", step.id), &command, &finished)?;
     let goes_on = *allow_failure || finished.exit.code == Some(0);
     let printed = match step.checks_answer() && goes_on {
         true => finished.stdout.text.clone(),
@@ -136,17 +137,20 @@ const PROGRAM_MISSING: &str = "program_missing";
 
 /// If a program of a command is missing, its end says nothing about the task: the run ends and names what to install or
 /// allow. The result must not be recorded, so that a resume runs the command again. Where the author may have foreseen
-/// it, there is only a warning.
+/// it, there is only a warning. `what`: the name of the command for people; `text`: its text.
 fn stop_if_missing(
     deps: &Deps,
     ledger: &mut Ledger,
-    (what, text): (&str, &str),
+    what: &str,
+    text: &str,
     finished: &process::Finished,
 ) -> Result<(), RunError> {
     if !finished.undone.is_empty() {
         return Ok(());
     }
-    let Some(program) = checks::program_missing(text, finished, &deps.workspace) else {
+    let confinement = preconditions::confinement(deps)?.of_side(Side::Author);
+    let finds = |name: &str| confinement.finds_program(name);
+    let Some(program) = checks::program_missing(text, finished, &deps.workspace, &finds) else {
         return Ok(());
     };
     let name = program.name;
@@ -350,7 +354,7 @@ pub async fn check(
             (put_back, put_back_patch) = (Some(changed.paths), changed.patch);
             exec::record_undone(ledger, &ChangedBy::Check(&step.id), &finished.undone)?;
             stop_if_interrupted(deps)?;
-            stop_if_missing(deps, ledger, (&format!("check {}", check.name), &text), &finished)?;
+            stop_if_missing(deps, ledger, &format!("check {}", check.name), &text, &finished)?;
             let made = CheckResult {
                 of_answer,
                 ..checks::of_command(&check.name, &text, &finished)
@@ -386,9 +390,12 @@ pub async fn check(
 /// [`RunError::Journal`] only: an answer that does not match is recorded.
 pub fn judge(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
     let schema = deps.plan.response.as_ref().unwrap_or(&serde_json::Value::Bool(true));
-    // A model that answers in a sentence even after it was told not to has no other answer.
-    let takes_sentence = ledger.state.progress.repairs > 0 || deps.plan.response_retries == 0;
-    let judged = response::judge(&ledger.state.answer, schema, takes_sentence);
+    // A model that answers in a sentence even after it was told not to, or that is not asked again, has no other answer.
+    let in_sentence = match ledger.state.progress.repairs > 0 || deps.plan.response_retries == 0 {
+        true => InSentence::Accepted,
+        false => InSentence::Refused,
+    };
+    let judged = response::judge(&ledger.state.answer, schema, in_sentence);
     Ok(ledger.record(EventKind::ResponseJudged {
         ok: judged.is_ok(),
         errors: judged.as_ref().err().cloned().unwrap_or_default(),

@@ -20,6 +20,26 @@ const TIME: Duration = Duration::from_secs(60);
 /// Upper limit in bytes for its output.
 const SIZE: usize = 8 << 20;
 
+/// Why a call was not rewritten.
+pub enum NotRewritten {
+    /// The denial of the call.
+    Denied(Box<Ruling>),
+    /// The program could not be run, which says nothing about the call: a sentence.
+    NotRun(String),
+}
+
+/// Why there is no rewritten call.
+enum Failure {
+    Program(String),
+    NotRun(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Program(why)
+    }
+}
+
 /// Environment of a rewriting program.
 pub struct Pipe<'a> {
     pub workspace: &'a Workspace,
@@ -48,20 +68,24 @@ impl<'a> Pipe<'a> {
     /// call then writes the whole file. For any other tool, the program receives and prints the arguments as JSON.
     ///
     /// # Errors
-    /// The denial of the call: the program failed, or what it printed contains a secret, which could only be recorded
-    /// redacted.
+    /// [`NotRewritten::Denied`] if the program failed, or what it printed contains a secret, which could only be recorded
+    /// redacted; [`NotRewritten::NotRun`] if its private copy of the home cannot be made or removed, or it cannot be
+    /// started.
     pub async fn rewrite(
         &self,
         tool: &Arc<dyn Tool>,
         args: &Value,
         prepared: &PreparedCall,
         ruling: &Ruling,
-    ) -> Result<Value, Box<Ruling>> {
+    ) -> Result<Value, NotRewritten> {
         let rewritten = self.rewritten(tool, args, prepared, ruling).await;
-        let rewritten = rewritten.map_err(|why| {
-            let reason = format!("the rewriting program failed: {why}");
-            let fix = "change the content so that the program accepts it, or fix the rule";
-            denied(ruling, "modify_failed", reason, fix)
+        let rewritten = rewritten.map_err(|failure| match failure {
+            Failure::NotRun(why) => NotRewritten::NotRun(format!("the rewriting program could not be run: {why}")),
+            Failure::Program(why) => {
+                let reason = format!("the rewriting program failed: {why}");
+                let fix = "change the content so that the program accepts it, or fix the rule";
+                denied(ruling, "modify_failed", reason, fix)
+            }
         })?;
         match self.redactor.find(rewritten.to_string().as_bytes()) {
             None => Ok(rewritten),
@@ -79,27 +103,30 @@ impl<'a> Pipe<'a> {
         args: &Value,
         prepared: &PreparedCall,
         ruling: &Ruling,
-    ) -> Result<Value, String> {
-        let program = ruling.pipe.as_deref().ok_or("the rule names no program")?;
+    ) -> Result<Value, Failure> {
+        let program = ruling.pipe.as_deref();
+        let program = program.ok_or_else(|| "the rule names no program".to_owned())?;
         let proposed = prepared.preview.as_ref().and_then(|preview| preview.new.clone());
         let is_edit = tool.spec().kind == ToolKind::Edit;
         let input = match &proposed {
             Some(content) if is_edit => content.clone(),
-            _ if is_edit => return Err("the proposed content cannot be shown to the program".to_owned()),
+            _ if is_edit => return Err("the proposed content cannot be shown to the program".to_owned().into()),
             _ => args.to_string(),
         };
         let output = self.run(program, &input).await?;
         if !is_edit {
-            return serde_json::from_str(&output).map_err(|error| format!("the program did not print JSON: {error}"));
+            return serde_json::from_str(&output)
+                .map_err(|error| format!("the program did not print JSON: {error}").into());
         }
         if output == input {
             return Ok(args.clone());
         }
-        let path = args.get("file_path").cloned().ok_or("the call names no file")?;
+        let path = args.get("file_path").cloned();
+        let path = path.ok_or_else(|| "the call names no file".to_owned())?;
         Ok(json!({ "file_path": path, "content": output }))
     }
 
-    async fn run(&self, program: &str, input: &str) -> Result<String, String> {
+    async fn run(&self, program: &str, input: &str) -> Result<String, Failure> {
         let spawn = Spawn {
             program: Invocation::Shell(format!("{{ {program}\n}} 2>/dev/null")),
             dir: self.workspace.root().to_owned(),
@@ -116,23 +143,27 @@ impl<'a> Pipe<'a> {
             judge: None,
         };
         // The program may execute what the model wrote, so nothing that it leaves may decide a check or another call.
-        let (confinement, own) = self.confinement.of_rewriting(self.cancel).await?;
+        let (confinement, own) = self
+            .confinement
+            .of_rewriting(self.cancel)
+            .await
+            .map_err(Failure::NotRun)?;
         let done = process::run(spawn, &confinement).await;
         if let Some(own) = own {
-            own.end().await?;
+            own.end().await.map_err(Failure::NotRun)?;
         }
-        let finished = done.map_err(|error| error.to_string())?;
+        let finished = done.map_err(|error| Failure::NotRun(error.to_string()))?;
         if finished.exit.code != Some(0) {
-            return Err(format!("`{program}` ended with {}", finished.exit.ending()));
+            return Err(format!("`{program}` ended with {}", finished.exit.ending()).into());
         }
         if finished.stdout.cut {
-            return Err(format!("`{program}` printed more than {SIZE} bytes"));
+            return Err(format!("`{program}` printed more than {SIZE} bytes").into());
         }
         if finished.stdout.nuls + finished.stdout.not_utf8 > 0 {
             // The captured text has replacement characters in their place.
-            return Err(format!(
-                "`{program}` printed bytes that are not text: NUL bytes, or bytes that are not UTF-8"
-            ));
+            return Err(
+                format!("`{program}` printed bytes that are not text: NUL bytes, or bytes that are not UTF-8").into(),
+            );
         }
         Ok(finished.stdout.text)
     }
@@ -147,12 +178,12 @@ pub fn preparer<'a>(tools: &'a Registry, found: FoundTool<'a>, args: &Value) -> 
 }
 
 /// The denial of a call that cannot be rewritten.
-fn denied(ruling: &Ruling, code: &str, reason: String, fix: &str) -> Box<Ruling> {
-    Box::new(Ruling {
+fn denied(ruling: &Ruling, code: &str, reason: String, fix: &str) -> NotRewritten {
+    NotRewritten::Denied(Box::new(Ruling {
         decision: Decision::Deny,
         code: code.to_owned(),
         reason,
         fix: fix.to_owned(),
         ..ruling.clone()
-    })
+    }))
 }

@@ -2,7 +2,7 @@
 
 use super::compact::{self, Compaction};
 use super::prompt;
-use super::response;
+use super::response::{self, InSentence};
 use super::state::{Phase, RunState};
 use super::verdict::{denied_end, failed_step, outcome, refused_end};
 use crate::base::budget::{LimitHit, Spent};
@@ -515,7 +515,7 @@ pub fn answer(state: &RunState, plan: &Plan) -> String {
         return output.clone();
     }
     let schema = plan.response.as_ref().filter(|_| is_last_prompt(state, plan));
-    let judged = schema.and_then(|schema| response::judge(&state.answer, schema, true).ok());
+    let judged = schema.and_then(|schema| response::judge(&state.answer, schema, InSentence::Accepted).ok());
     judged.map_or_else(|| state.answer.clone(), |value| value.to_string())
 }
 
@@ -533,28 +533,14 @@ fn is_question(answer: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::event::EventKind;
-    use crate::base::message::{Reply, Usage};
-    use crate::engine::crash_tests::any_plan;
+    use crate::engine::crash_tests::{any_plan, replied};
 
     #[test]
     fn a_service_that_only_pauses_ends_the_run() {
         let plan = any_plan(1, 0);
         let mut state = RunState::default();
         state.phase = Phase::Asking;
-        let pause = EventKind::Replied {
-            turn: 1,
-            reply: Reply {
-                parts: Vec::new(),
-                stop: StopReason::Paused,
-                usage: Usage::default(),
-                model: String::new(),
-            },
-            asked: String::new(),
-            took_ms: 0,
-            cost_micros: None,
-            secrets: Vec::new(),
-        };
+        let pause = replied(Vec::new(), StopReason::Paused);
         for _ in 1..ECHOES_ENDED {
             state.apply(&pause);
             assert_eq!(next(&state, &plan), Next::Ask);

@@ -56,29 +56,19 @@ mod tests {
     use super::*;
     use crate::base::call::{CallState, ToolCall};
     use crate::base::event::EventKind;
-    use crate::base::message::{Reply, StopReason, Usage};
+    use crate::base::message::StopReason;
+    use crate::engine::crash_tests::replied;
     use serde_json::json;
     use std::sync::Arc;
 
     fn asks(state: &mut RunState, id: &str, args: Value) {
-        state.apply(&EventKind::Replied {
-            turn: 1,
-            reply: Reply {
-                parts: vec![Part::Call(ToolCall {
-                    id: CallId::from(id),
-                    tool: "read_file".to_owned(),
-                    args,
-                    wire_id: None,
-                })],
-                stop: StopReason::Calls,
-                usage: Usage::default(),
-                model: String::new(),
-            },
-            asked: String::new(),
-            took_ms: 0,
-            cost_micros: None,
-            secrets: Vec::new(),
-        });
+        let call = ToolCall {
+            id: CallId::from(id),
+            tool: "read_file".to_owned(),
+            args,
+            wire_id: None,
+        };
+        state.apply(&replied(vec![Part::Call(call)], StopReason::Calls));
     }
 
     fn gives(state: &mut RunState, id: &str, text: &str) -> String {

@@ -10,16 +10,23 @@ const MAX_ERRORS: usize = 10;
 /// Characters of a number that a message shows.
 const NUMBER: usize = 80;
 
+/// Whether JSON inside a sentence is an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InSentence {
+    Refused,
+    Accepted,
+}
+
 /// Extracts the JSON of an answer that matches `schema`.
 ///
 /// The answer may be bare JSON, or JSON with text around it, as [`documents_of`] finds it. Of several documents one may
-/// match. `takes_sentence`: whether JSON inside a sentence is an answer.
+/// match.
 ///
 /// # Errors
 /// The schema errors, or one error if the answer contains no JSON, several documents that match, or JSON in a sentence.
-pub fn judge(answer: &str, schema: &Value, takes_sentence: bool) -> Result<Value, Vec<String>> {
+pub fn judge(answer: &str, schema: &Value, in_sentence: InSentence) -> Result<Value, Vec<String>> {
     let documents = documents_of(answer).map_err(|error| vec![format!("the answer is not JSON: {error}")])?;
-    if !takes_sentence && documents.iter().any(|document| document.is_in_sentence) {
+    if in_sentence == InSentence::Refused && documents.iter().any(|document| document.is_in_sentence) {
         return Err(vec![
             "the JSON is inside a sentence, which may say something else".to_owned(),
         ]);
@@ -96,7 +103,11 @@ mod tests {
             "The log says:\n```\n{\"level\": 3}\n```\nSo:\n```json\n{\"summary\": \"x\"}\n```",
             "```\n{\"summary\": \"x\"}\n```\nOnce more:\n```\n{\"summary\": \"x\"}\n```",
         ] {
-            assert_eq!(judge(answer, &schema, false), Ok(json!({"summary": "x"})), "{answer}");
+            assert_eq!(
+                judge(answer, &schema, InSentence::Refused),
+                Ok(json!({"summary": "x"})),
+                "{answer}"
+            );
         }
     }
 
@@ -106,13 +117,13 @@ mod tests {
             json!({"type": "object", "required": ["kind"], "properties": {"kind": {"enum": ["bug", "question"]}}});
         let two =
             "They write:\n```json\n{\"kind\": \"question\"}\n```\nThat is wrong:\n```json\n{\"kind\": \"bug\"}\n```";
-        for takes_sentence in [false, true] {
-            let errors = judge(two, &schema, takes_sentence).unwrap_err();
+        for in_sentence in [InSentence::Refused, InSentence::Accepted] {
+            let errors = judge(two, &schema, in_sentence).unwrap_err();
             assert!(errors[0].contains("several different JSON documents"), "{errors:?}");
         }
         let asks = "I cannot tell. Should I answer {\"kind\": \"bug\"}, or do you give me the log first?";
-        assert!(judge(asks, &schema, false).unwrap_err()[0].contains("inside a sentence"));
-        assert_eq!(judge(asks, &schema, true), Ok(json!({"kind": "bug"})));
+        assert!(judge(asks, &schema, InSentence::Refused).unwrap_err()[0].contains("inside a sentence"));
+        assert_eq!(judge(asks, &schema, InSentence::Accepted), Ok(json!({"kind": "bug"})));
     }
 
     #[test]
@@ -123,7 +134,7 @@ mod tests {
             format!("{{\"n\": {large}}}"),
             format!("Here: {{\"n\": [1, -{large}]}}."),
         ] {
-            let errors = judge(&answer, &schema, true).unwrap_err();
+            let errors = judge(&answer, &schema, InSentence::Accepted).unwrap_err();
             assert!(errors[0].contains(large) && errors[0].contains("64 bits"), "{errors:?}");
         }
         for exact in [
@@ -132,16 +143,19 @@ mod tests {
             "1e30",
             "\"\\\"123456789012345678901234567890\"",
         ] {
-            assert!(judge(&format!("{{\"n\": {exact}}}"), &schema, true).is_ok(), "{exact}");
+            assert!(
+                judge(&format!("{{\"n\": {exact}}}"), &schema, InSentence::Accepted).is_ok(),
+                "{exact}"
+            );
         }
     }
 
     #[test]
     fn errors_name_the_place() {
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n", "m"]});
-        let errors = judge("{\"n\": \"one\"}", &schema, true).unwrap_err();
+        let errors = judge("{\"n\": \"one\"}", &schema, InSentence::Accepted).unwrap_err();
         assert_eq!(errors.len(), 2);
         assert!(errors.iter().any(|error| error.starts_with("/n: ")), "{errors:?}");
-        assert!(judge("sorry", &schema, true).unwrap_err()[0].starts_with("the answer is not JSON"));
+        assert!(judge("sorry", &schema, InSentence::Accepted).unwrap_err()[0].starts_with("the answer is not JSON"));
     }
 }

@@ -5,7 +5,7 @@ use super::denial;
 use super::deps::Deps;
 use super::exec::{self, Bounds};
 use super::ledger::Ledger;
-use super::modify;
+use super::modify::{self, NotRewritten};
 use super::next::{call_limit, ends_the_run};
 use super::preconditions::Preconditions;
 use super::repeated_read;
@@ -168,7 +168,11 @@ async fn ruled(
                 };
                 ruling = judge(deps, ledger, id, tool, &args, &prepared).await?;
             }
-            Err(denial) => ruling = *denial,
+            Err(NotRewritten::Denied(denial)) => ruling = *denial,
+            // Also because the run was interrupted meanwhile.
+            Err(NotRewritten::NotRun(why)) => {
+                return Err(deps.interrupted().map_or(RunError::Environment(why), RunError::Ended));
+            }
         }
     }
     // `Modify` after the rewriting means allowed: a `modify` rule applies only to calls that an allow rule covers.

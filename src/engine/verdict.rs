@@ -153,9 +153,9 @@ pub fn outcome(state: &RunState, plan: &Plan) -> RunOutcome {
         let failed = RunOutcome::new(Verdict::Failed, result.reason.clone(), what.clone());
         return refused(&what).unwrap_or(failed);
     }
-    // An answer is only a claim of the model: a check of it does not show that a denied action was not needed. Limits on
-    // the change hold for a run that changed nothing, too. Neither does a check of a step that was skipped show it, or of
-    // a step before that of the call.
+    // These checks do not show that a denied action was not needed: those of an answer, which is only a claim of the model;
+    // limits on the change, which hold for a run that changed nothing, too; those of a step that was skipped, or before
+    // that of the call.
     let is_checked = |denial: &DeniedCall| {
         let later = plan.steps.iter().skip(denial.step);
         let mut checks = later

@@ -24,6 +24,7 @@ pub mod own_path;
 pub mod placed;
 pub mod private;
 mod process_tree;
+mod program_lookup;
 pub mod program_search;
 pub mod proxy;
 mod sandbox;

@@ -14,7 +14,7 @@
 
 use super::summary::{RunSummary, StepSummary};
 use super::text;
-use crate::base::answer::json_of;
+use crate::base::answer::documents_of;
 use crate::base::ids::sha256_hex;
 use crate::base::percent::encode_path;
 use serde::Deserialize;
@@ -135,10 +135,16 @@ pub fn by_step<'a>(sum: &RunSummary<'a>) -> (Vec<(&'a str, Finding)>, Vec<String
             .result
             .map(|result| result.output.as_str())
             .filter(|text| text.contains("\"findings\""));
-        if let Some(value) = output.and_then(|text| json_of(text).ok())
-            && sum.output != Some(&value)
+        let documents = output.and_then(|text| documents_of(text).ok()).unwrap_or_default();
+        if documents.iter().any(|document| sum.output == Some(&document.value)) {
+            continue;
+        }
+        // A step may show other JSON before its findings.
+        if let Some(document) = documents
+            .iter()
+            .find(|document| document.value.get("findings").is_some())
         {
-            take(step.id, &format!("step `{}`", step.id), &value);
+            take(step.id, &format!("step `{}`", step.id), &document.value);
         }
     }
     found.sort_by(|(_, a), (_, b)| (a.level, &a.path, a.line, &a.rule).cmp(&(b.level, &b.path, b.line, &b.rule)));

@@ -59,7 +59,7 @@ fn head(sum: &RunSummary<'_>) -> Markup {
                 h1 { (safe(sum.recipe())) }
                 span class={ "pill " (colour(verdict)) } { (verdict.as_str().replace('_', " ")) }
                 @if sum.outcome.partial { span.pill.wait { "partial" } }
-                @if sum.recorded() { span.pill.info { "recorded replies" } }
+                @if sum.recorded { span.pill.info { "recorded replies" } }
             }
             @if !sum.outcome.message.is_empty() { p.lead { (safe(&sum.outcome.message)) } }
             dl.facts {

@@ -135,7 +135,7 @@ fn properties(sum: &RunSummary<'_>, ending: &OutputFacts, step: Option<&StepSumm
         "run.cost",
         &format!("{:.6}", super::result::usd(sum.cost_micros)),
     );
-    property(suite, "recorded", &sum.recorded().to_string());
+    property(suite, "recorded", &sum.recorded.to_string());
     let Some(head) = sum.head else { return };
     property(suite, "version", &head.version);
     property(suite, "plan", &head.plan_digest);

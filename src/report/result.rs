@@ -29,7 +29,8 @@ pub const DIRECTORY: &str = "directory";
 #[derive(Clone, Debug, Default)]
 pub struct OutputFacts {
     pub exit_code: i32,
-    /// From the name of an artefact (`patch`, `junit`, `transcript`, …) to its path. If `directory` is given, texts name the run by it.
+    /// From the name of an artefact (`patch`, `junit`, `transcript`, …) to its path. If `directory` is not the
+    /// default place of the run, texts name the run by it.
     pub artefacts: BTreeMap<String, String>,
     /// SHA-256 of the run's files, by their names in the run directory.
     pub digests: BTreeMap<String, String>,
@@ -76,7 +77,7 @@ pub fn result(sum: &RunSummary<'_>, ending: &OutputFacts) -> RunResult {
         sandbox: sum.sandbox.map(|confined| confined.level.clone()),
         mcp_servers: servers(sum),
         warnings: warnings(sum),
-        recorded: sum.recorded(),
+        recorded: sum.recorded,
         model: sum.model.to_owned(),
         recipe_digest: sum.head.map(|head| head.plan_digest.clone()),
         recipe_source: sum

@@ -60,9 +60,9 @@ pub struct RunSummary<'a> {
     pub unpriced: bool,
     /// Requests for history summaries, in addition to `turns`.
     pub summaries: u64,
-    /// Whether a reply came from a script or a recorded run: the run may have begun with a model service, and continued
+    /// Whether replies came from a script or a recorded run: the run may have begun with a model service, and continued
     /// with a fallback or another model.
-    pub played: bool,
+    pub recorded: bool,
 }
 
 /// One started step.
@@ -173,11 +173,6 @@ impl<'a> RunSummary<'a> {
     /// The recipe's name, `prompt` for a run without one, `run` for an empty journal.
     pub fn recipe(&self) -> &'a str {
         self.head.map_or("run", |head| head.recipe.as_str())
-    }
-
-    /// Whether replies came from a script or a recorded run.
-    pub fn recorded(&self) -> bool {
-        self.played || self.head.is_some_and(|head| head.recorded)
     }
 
     /// The model that wrote the replies: the recorded one for a replay.

@@ -3,6 +3,7 @@
 //! used, and nothing is written to the repository's `.git`.
 
 mod bound;
+mod build_outputs;
 mod cache;
 mod checkout;
 mod delta;
@@ -114,15 +115,6 @@ impl Shadow {
     /// Converts a path relative to the workspace to one relative to the top of the repository.
     pub fn at_top(&self, path: &str) -> String {
         format!("{}{path}", self.prefix)
-    }
-
-    /// Whether git tracks this path, relative to the workspace, or anything below it. An index that cannot be read may
-    /// track anything; without a repository nothing is tracked.
-    pub fn tracks_below(&self, path: &str) -> bool {
-        let at = self.top.join(self.at_top(path));
-        self.repository
-            .as_ref()
-            .is_some_and(|repository| repository.tracks_below(&at))
     }
 
     /// Opens or creates the store in `dir` for the tree of `workspace`. Paths below `hidden` (the run directory, if it

@@ -1,7 +1,10 @@
 //! Detects the toolchains of a tree, and the directories that they write, by the names of typical project files.
 
-use super::patch::regular_text;
+use rustix::fs::OFlags;
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Search depth below the top: `services/api/package.json` is found.
@@ -59,25 +62,15 @@ const GRADLE: &[&str] = &[
     "settings.gradle.kts",
 ];
 
-/// The file with which programs mark a directory that they can make again, and how it begins
-/// (<https://bford.info/cachedir/>).
-const CACHE_TAG: (&str, &[u8]) = ("CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55");
-
-/// Whether a build writes this directory of the tree: by its name and the project file beside it, or because it is marked
-/// as a cache. A link is no directory.
-pub fn is_build_output(dir: &Path) -> bool {
-    let kind = |path: &Path| std::fs::symlink_metadata(path).map(|found| found.file_type());
-    if !kind(dir).is_ok_and(|kind| kind.is_dir()) {
-        return false;
-    }
-    let beside = |file: &&str| kind(&dir.with_file_name(file)).is_ok_and(|kind| kind.is_file());
-    let is_named =
-        |(name, files): &(&str, &[&str])| dir.file_name().is_some_and(|own| own == *name) && files.iter().any(beside);
-    OUTPUTS.iter().any(is_named) || is_marked(&dir.join(CACHE_TAG.0))
-}
-
-fn is_marked(tag: &Path) -> bool {
-    regular_text(tag).is_some_and(|text| text.as_bytes().starts_with(CACHE_TAG.1))
+/// The directories above this path that builds write, by their names, outermost first; each with the project files beside
+/// one of which it has to lie.
+pub fn output_dirs(path: &str) -> impl Iterator<Item = (&str, &'static [&'static str])> {
+    let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
+    above.filter_map(|dir| {
+        let name = dir.rsplit('/').next()?;
+        let (_, files) = OUTPUTS.iter().find(|(output, _)| *output == name)?;
+        Some((dir, *files))
+    })
 }
 
 /// The toolchains, each once, in the order of the table. Directories that cannot be read, or are beyond the limits, are
@@ -87,10 +80,19 @@ pub fn of(root: &Path) -> Vec<String> {
     in_order(&found)
 }
 
-/// Whether a directory is marked as a cache.
+/// Whether a directory has the tag of <https://bford.info/cachedir/>. For messages only: anybody can write it.
 pub fn is_cache(dir: &Path) -> bool {
-    is_marked(&dir.join(CACHE_TAG.0))
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let tag = File::options()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(dir.join("CACHEDIR.TAG"));
+    let mut head = [0; CACHE_TAG.len()];
+    tag.and_then(|mut tag| tag.read_exact(&mut head)).is_ok() && head == *CACHE_TAG
 }
+
+/// The beginning of the tag.
+const CACHE_TAG: &[u8; 43] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
 /// The directories with files of projects, relative to `root`, each with the toolchain that they indicate; with the limits
 /// of [`of`], nearest first.
@@ -152,44 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn the_output_of_a_build_lies_beside_its_project_file_or_is_marked() {
-        let dir = tree(&[
-            "a/Cargo.toml",
-            "a/target/debug/x",
-            "a/build/x",
-            "b/pom.xml",
-            "b/target/x",
-            "b/node_modules",
-            "c/settings.gradle.kts",
-            "c/build/x",
-            "c/.gradle/x",
-            "d/target/x",
-            "e/cache/CACHEDIR.TAG",
-            "f/cache/CACHEDIR.TAG",
-            "g/package.json",
-            "g/node_modules/x",
-        ]);
-        let tag = [CACHE_TAG.1, b"\n# made again\n"].concat();
-        std::fs::write(dir.path().join("e/cache/CACHEDIR.TAG"), tag).unwrap();
-        std::os::unix::fs::symlink("../d", dir.path().join("f/target")).unwrap();
-        std::fs::write(dir.path().join("f/Cargo.toml"), "").unwrap();
-        for (path, expected) in [
-            ("a/target", true),
-            ("a/target/debug", false),
-            ("a/build", false),
-            ("b/target", true),
-            ("b/node_modules", false),
-            ("c/build", true),
-            ("c/.gradle", true),
-            ("d/target", false),
-            ("e/cache", true),
-            ("f/cache", false),
-            ("f/target", false),
-            ("g/node_modules", true),
-            ("g/nothing", false),
-        ] {
-            assert_eq!(is_build_output(&dir.path().join(path)), expected, "{path}");
-        }
+    fn the_output_of_a_build_has_a_name_of_its_own() {
+        let found = |path| output_dirs(path).map(|(dir, _)| dir).collect::<Vec<_>>();
+        assert_eq!(found("a/target/debug/target/x"), ["a/target", "a/target/debug/target"]);
+        assert_eq!(found("node_modules/a/b"), ["node_modules"]);
+        assert!(found("target").is_empty());
+        assert!(found("my-target/x").is_empty());
     }
 
     #[test]

@@ -142,6 +142,21 @@ fn every_format_holds_the_same_findings() {
 }
 
 /// The last line break of an edit is that of the replaced lines, of either kind; no text takes the lines away.
+/// As an answer that is judged by a schema may.
+#[test]
+fn findings_may_follow_other_json() {
+    let world = World::repo(&[("a.rs", "x\n")]);
+    let recipe = "version: 1\nname: review\nsteps: [{ id: look, prompt: Review., findings: true }]\n";
+    let found = json!({"findings": [{"path": "a.rs", "line": 1, "rule": "r", "level": "error", "message": "m"}]});
+    let answer = format!("The log says:\n```json\n{{\"level\": 3}}\n```\nSo:\n```json\n{found}\n```");
+    world
+        .recipe(recipe, &script(&[says(&answer)]), &open_policy(&[]), &[])
+        .exits(0);
+    let (text, _) = report(&world, &world.out().to_string_lossy(), "sarif");
+    let sarif: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(sarif["runs"][0]["results"].as_array().unwrap().len(), 1, "{text}");
+}
+
 #[test]
 fn edits_replace_whole_lines() {
     let world = World::repo(&[("a.txt", "x\n")]);

@@ -259,7 +259,7 @@ fn half_made_registrations_of_others_stop_no_run() {
             "version: 1\nextends: [builtin:edit]\nrules:\n  - { allow: run_shell_command, commands: [git log] }\n";
         let replies = script(&[shell("git log -1 --format=%s"), writes("b.txt", "x\n"), says("done")]);
         let done = world.run(&replies, policy, &["-p", "x", "--isolate"]).exits(0);
-        assert_eq!(world.result()["patch"].is_null(), false, "{}", done.stderr);
+        assert!(!world.result()["patch"].is_null(), "{}", done.stderr);
         let left: Vec<_> = std::fs::read_dir(other.parent().unwrap()).unwrap().collect();
         assert_eq!(left.len(), 1, "{format}: {left:?}");
         let unseen = std::fs::read_dir(world.ws().join(".git")).unwrap();

@@ -404,14 +404,16 @@ fn an_honest_change_passes_with_its_patch() {
 /// A preset lets commands remove the output of a build, so a rule allows its paths.
 #[test]
 fn what_a_build_leaves_is_in_no_patch_unless_git_tracks_it() {
-    let fix = "mkdir -p target/debug web/build cache web/target
+    let fix = "mkdir -p target/debug web/build cache web/target new/target old/target
 echo x > target/debug/x; echo x > web/build/x; echo x > cache/x; echo x > web/target/x; echo x >> kept/target/x
+echo x > new/Cargo.toml; echo x > new/target/x; echo x >> old/target/x; echo x > old/target/y; rm old/target/z
 printf 'Signature: 8a477f597d28d172789f06886806bc55\\n' > cache/CACHEDIR.TAG
 echo fixed > src/a.txt";
     let files = [
         ("Cargo.toml", ""),
         ("web/build.gradle", ""),
         ("kept/Cargo.toml", ""),
+        ("old/Cargo.toml", ""),
         ("kept/target/x", "x\n"),
         ("src/a.txt", "one\n"),
         ("fix.sh", fix),
@@ -419,13 +421,16 @@ echo fixed > src/a.txt";
     let policy = "version: 1\nextends: [builtin:edit]\nrules: [{ allow: run_shell_command, commands: [bash fix.sh] }]\n\
          sandbox: { level: none }\n";
     let world = World::repo(&files);
+    // Somebody's files, which git does not know.
+    world.file("old/target/x", "mine\n");
+    world.file("old/target/z", "mine\n");
     let replies = script(&[
         shell("bash fix.sh"),
         writes("target/named.txt", "asked for\n"),
         says("done"),
     ]);
     let recipe = "version: 1\nname: x\nexpect: change\nsteps:\n  - id: fix\n    prompt: x\n    checks:\n      \
-         - { name: small, changed: { only: [src/**, kept/**, web/target/**, target/named.txt] } }\n";
+         - { name: small, changed: { only: [src/**, kept/**, web/target/**, target/named.txt, cache/*, new/**, old/**] } }\n";
     world.recipe(recipe, &replies, policy, &[]).exits(0);
     let result = world.result();
     let mut changed: Vec<&str> = result["changes"]["files"]
@@ -437,32 +442,49 @@ echo fixed > src/a.txt";
     changed.sort_unstable();
     assert_eq!(
         changed,
-        ["kept/target/x", "src/a.txt", "target/named.txt", "web/target/x"]
+        [
+            "cache/CACHEDIR.TAG",
+            "cache/x",
+            "kept/target/x",
+            "new/Cargo.toml",
+            "new/target/x",
+            "old/target/x",
+            "old/target/y",
+            "old/target/z",
+            "src/a.txt",
+            "target/named.txt",
+            "web/target/x"
+        ]
     );
     assert_eq!(
         unruled(&result),
         [
-            "cache/CACHEDIR.TAG added - build_output left",
-            "cache/x added - build_output left",
-            "target/debug/x added - build_output left",
-            "web/build/x added - build_output left",
+            "target/ added - build_output left",
+            "web/build/ added - build_output left",
         ]
     );
     assert_eq!(world.read("target/debug/x"), "x\n");
     let told = report(&world, "summary.md");
-    assert!(told.contains("cache/, target/, web/build/; let git ignore"), "{told}");
-    // What lies there already, and git does not know, is no part of a patch either.
-    world.git(&["add", "-A", "src", "kept", "web/target"]);
-    world.git(&["commit", "-q", "-m", "fixed"]);
-    std::fs::remove_dir_all(world.out()).unwrap();
-    world.file("fix.sh", "echo y >> target/debug/x; echo y >> src/a.txt\n");
-    world.git(&["commit", "-q", "-m", "again", "fix.sh"]);
-    world
-        .run(&script(&[shell("bash fix.sh"), says("done")]), policy, &["-p", "x"])
-        .exits(0);
-    let patch = report(&world, "changes.patch");
-    assert!(patch.contains("src/a.txt") && !patch.contains("target/"), "{patch}");
-    assert_eq!(world.read("target/debug/x"), "x\ny\n");
+    assert!(told.contains("target/, web/build/; let git ignore"), "{told}");
+}
+
+/// The same where there is no repository.
+#[test]
+fn files_that_were_there_before_a_build_are_in_the_patch_without_git_too() {
+    let fix = "echo x >> build/a; rm build/b; echo x > build/c; mkdir target; echo x > target/x\n";
+    let world = World::new();
+    world.file("build.gradle", "").file("pom.xml", "").file("fix.sh", fix);
+    world.file("build/a", "a\n").file("build/b", "b\n");
+    let policy = "version: 1\nextends: [builtin:edit]\nrules: [{ allow: run_shell_command, commands: [bash fix.sh] }]\n\
+         sandbox: { level: none }\n";
+    let recipe = "version: 1\nname: x\nsteps:\n  - id: fix\n    prompt: x\n    checks: [{ name: none, changed: { max_files: 0 } }]\n";
+    let replies = script(&[shell("bash fix.sh"), says("done")]);
+    world.recipe(recipe, &replies, policy, &[]).exits(1);
+    let result = world.result();
+    let files = result["changes"]["files"].as_array().unwrap();
+    let changed: Vec<&str> = files.iter().filter_map(|file| file["path"].as_str()).collect();
+    assert_eq!(changed, ["build/a", "build/b", "build/c"]);
+    assert_eq!(unruled(&result), ["target/ added - build_output left"]);
 }
 
 #[test]

@@ -828,6 +828,8 @@ fn a_check_whose_program_is_not_there_is_never_green() {
         ("! { no-such-linter x; }", ""),
         ("bash -c 'no-such-linter | cat'", ""),
         ("P=no-such-linter; $P | cat", ""),
+        ("no-such-linter .; true || false", ""),
+        ("command -v no-such-linter || true; no-such-linter . | cat", ""),
     ] {
         let world = World::repo(&[("a.txt", "one\n")]);
         let done = world.recipe(&recipe(check, more), &script(&[says("done")]), &open_policy(&[]), &[]);
@@ -841,6 +843,7 @@ fn a_check_whose_program_is_not_there_is_never_green() {
     }
     for (check, warned) in [
         ("no-such-linter . || true", true),
+        ("no-such-linter . || echo no-such-linter is not there", true),
         ("command -v no-such-linter || true", false),
         ("bash told.sh", false),
     ] {
@@ -851,6 +854,19 @@ fn a_check_whose_program_is_not_there_is_never_green() {
             .exits(0);
         let warnings = world.result()["warnings"].to_string();
         assert_eq!(warnings.contains("program_missing"), warned, "{check}: {warnings}");
+    }
+}
+
+/// The code under test can print what a shell says of a missing program.
+#[test]
+fn what_a_test_prints_makes_no_missing_program_of_one_that_is_there() {
+    let recipe = "version: 1\nname: x\nsteps:\n  - id: work\n    prompt: go\n    checks: [{ name: t, run: sh t.sh }]\n";
+    for code in [1, 127] {
+        let world = World::repo(&[("t.sh", "true\n")]);
+        let test = format!("echo 'bash: line 1: sh: command not found'\nexit {code}\n");
+        let replies = script(&[writes("t.sh", &test), says("done")]);
+        world.recipe(recipe, &replies, &open_policy(&[]), &[]).exits(1);
+        assert_eq!(world.result()["verdict"], "failed");
     }
 }
 

@@ -16,7 +16,8 @@ use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
 use crate::cli::{bootstrap, exit, inputs, out, search, toolset, variables};
 use crate::diag::SourceFiles;
-use crate::engine::{denial, exec, modify};
+use crate::engine::modify::{self, NotRewritten};
+use crate::engine::{denial, exec};
 use crate::policy::{self, Uses};
 use crate::process::Confinement;
 use crate::process::private::Private;
@@ -290,7 +291,8 @@ async fn judged(
                 };
                 ruling = rule(&asked, &prepared.access);
             }
-            Err(denial) => ruling = *denial,
+            Err(NotRewritten::Denied(denial)) => ruling = *denial,
+            Err(NotRewritten::NotRun(why)) => return Err(Refusal::Environment(why)),
         }
     }
     let ruled_out = |ruling: Ruling, status, code| Answer {

@@ -13,7 +13,6 @@ use crate::policy::codes::{self, Code};
 use crate::policy::protected::repository_above;
 use crate::policy::{Author, ChangeRuling, rule_change, rule_link, rule_repository};
 use crate::workspace::patch::{Delta, Snapshot};
-use crate::workspace::toolchains;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -35,17 +34,15 @@ pub(super) struct RuledPatch {
     pub out: BTreeSet<String>,
     /// The paths of all other changes, relative to the workspace.
     allowed: BTreeSet<String>,
-    /// The directories, each with a slash at its end, of what builds left.
-    outputs: BTreeSet<String>,
 }
 
-/// Checks the difference between the run's own tree (`before`) and the current tree (`now`). `left`: paths that only
-/// checks changed, relative to the top of the repository.
+/// Checks the difference between the run's own tree (`before`) and the current tree (`now`). `start`: the tree at the
+/// start of the run. `left`: paths that only checks changed, relative to the top of the repository.
 pub(super) async fn rule(
     deps: &Deps,
     state: &RunState,
-    before: &Snapshot,
-    now: &Snapshot,
+    start: &Snapshot,
+    (before, now): (&Snapshot, &Snapshot),
     left: &BTreeSet<String>,
 ) -> Result<RuledPatch, RunError> {
     // Of the trees, not of a patch, which leaves out what is below a path that it cannot contain.
@@ -60,7 +57,7 @@ pub(super) async fn rule(
     let mut unruled: Vec<Unruled> = Vec::new();
     let mut allowed = BTreeSet::new();
     let mut in_repositories = repositories(deps, &differ);
-    let mut outputs = BuildOutputs::default();
+    let outputs = build_outputs(deps, state, start, &differ).await?;
     for (path, change) in differ {
         let from_top = deps.shadow.at_top(&path);
         let is_fresh = fresh.as_ref().is_none_or(|fresh| fresh.contains(&from_top));
@@ -91,7 +88,7 @@ pub(super) async fn rule(
             }
         }
         let (rule, code, denied) = match ruling {
-            ChangeRuling::Allowed if !state.edited.contains(&path) && outputs.hold(deps, &path) => {
+            ChangeRuling::Allowed if outputs.contains_key(&path) => {
                 unruled.push(Unruled {
                     path,
                     change,
@@ -140,41 +137,41 @@ pub(super) async fn rule(
             message,
         )));
     }
-    let out = unruled.iter().map(|unruled| deps.shadow.at_top(&unruled.path));
-    Ok(RuledPatch {
-        out: out.collect(),
-        unruled,
-        allowed,
-        outputs: outputs.found(),
-    })
+    let out = unruled
+        .iter()
+        .map(|unruled| deps.shadow.at_top(&unruled.path))
+        .collect();
+    // A build leaves many files, and others each time.
+    let mut listed = BTreeSet::new();
+    unruled.retain_mut(|unruled| match outputs.get(&unruled.path) {
+        Some(dir) if unruled.left && unruled.code == BUILD_OUTPUT => {
+            unruled.path = format!("{dir}/");
+            listed.insert(dir)
+        }
+        _ => true,
+    });
+    Ok(RuledPatch { unruled, out, allowed })
 }
 
-/// The directories that builds write and git does not track.
-#[derive(Default)]
-struct BuildOutputs {
-    known: HashMap<String, bool>,
-}
-
-impl BuildOutputs {
-    /// Whether a path, relative to the workspace, is in one of them.
-    fn hold(&mut self, deps: &Deps, path: &str) -> bool {
+/// The new files that builds wrote into directories of their own, each with that directory. A file that a tool for editing
+/// wrote is none of them.
+async fn build_outputs(
+    deps: &Deps,
+    state: &RunState,
+    start: &Snapshot,
+    differ: &BTreeMap<String, PathChange>,
+) -> Result<BTreeMap<String, String>, RunError> {
+    let added = differ.iter().filter(|(_, change)| **change == PathChange::Added);
+    let added: Vec<&str> = added
+        .map(|(path, _)| path.as_str())
+        .filter(|path| !state.edited.contains(*path))
+        .collect();
+    let dirs = deps.shadow.build_outputs(start, &added).await.map_err(trouble)?;
+    let found = added.into_iter().filter_map(|path| {
         let mut above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
-        above.any(|dir| {
-            if let Some(known) = self.known.get(dir) {
-                return *known;
-            }
-            let is_output =
-                toolchains::is_build_output(&deps.workspace.root().join(dir)) && !deps.shadow.tracks_below(dir);
-            self.known.insert(dir.to_owned(), is_output);
-            is_output
-        })
-    }
-
-    /// Those that were found, each with a slash at its end.
-    fn found(self) -> BTreeSet<String> {
-        let found = self.known.into_iter().filter(|(_, is_output)| *is_output);
-        found.map(|(dir, _)| format!("{dir}/")).collect()
-    }
+        Some((path.to_owned(), above.find(|dir| dirs.contains(*dir))?.to_owned()))
+    });
+    Ok(found.collect())
 }
 
 /// The changed paths in a git repository that is not named `.git`, with its directory. What is in the tree counts, which
@@ -294,9 +291,15 @@ impl RuledPatch {
     /// Warnings (code, text) about changes that are new since the last measurement.
     pub fn warnings(&self, state: &RunState) -> Vec<(&'static str, String)> {
         let known: BTreeSet<&str> = listed_before(state).map(|unruled| unruled.path.as_str()).collect();
+        // What stays may be grouped by directory.
+        let is_known = |unruled: &Unruled| {
+            let path = unruled.path.as_str();
+            let mut above = path.match_indices('/').filter_map(|(at, _)| path.get(..=at));
+            known.contains(path) || (unruled.left && above.any(|dir| known.contains(dir)))
+        };
         let new = |wanted: fn(&Unruled) -> bool| {
             let chosen = self.unruled.iter().filter(|unruled| wanted(unruled));
-            by_bound(chosen.filter(|unruled| !known.contains(unruled.path.as_str())))
+            by_bound(chosen.filter(|unruled| !is_known(unruled)))
         };
         let mut warnings = Vec::new();
         for (bound, back) in new(|unruled| unruled.is_due() && !unruled.denied) {
@@ -310,20 +313,7 @@ impl RuledPatch {
             };
             warnings.push(("unruled", message));
         }
-        // What was listed before may be grouped by directory.
-        let is_known = |dir: &str| {
-            let mut listed = known.iter();
-            listed.any(|path| path.starts_with(dir) || (path.ends_with('/') && dir.starts_with(path)))
-        };
-        for (bound, mut stay) in new(|unruled| unruled.left) {
-            if bound.is_some_and(|bound| bound.code == BUILD_OUTPUT) {
-                // A build leaves many files, and others each time.
-                let dirs = self.outputs.iter().map(String::as_str).filter(|dir| !is_known(dir));
-                stay = dirs.collect();
-            }
-            if stay.is_empty() {
-                continue;
-            }
+        for (bound, stay) in new(|unruled| unruled.left) {
             let names = first_names(stay.into_iter());
             let message = match bound {
                 None => format!("new files that no rule allows stay in the tree and out of the patch: {names}"),

@@ -288,7 +288,8 @@ mod tests {
     use super::*;
     use crate::base::event::EventKind;
     use crate::base::grant::JudgedExec;
-    use crate::base::message::{Reply, StopReason, Usage};
+    use crate::base::message::StopReason;
+    use crate::engine::crash_tests::replied;
     use serde_json::json;
 
     /// A reply that asks for one command.
@@ -299,19 +300,7 @@ mod tests {
             args: json!({}),
             wire_id: None,
         };
-        EventKind::Replied {
-            turn: 1,
-            reply: Reply {
-                parts: vec![Part::Call(call)],
-                stop: StopReason::Calls,
-                usage: Usage::default(),
-                model: String::new(),
-            },
-            asked: String::new(),
-            took_ms: 0,
-            cost_micros: None,
-            secrets: Vec::new(),
-        }
+        replied(vec![Part::Call(call)], StopReason::Calls)
     }
 
     #[test]

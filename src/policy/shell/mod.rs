@@ -313,9 +313,11 @@ pub struct Grants<'a> {
     pub profiles: Option<&'a OwnProfiles>,
 }
 
-/// Whether both bash parsers reject a text. A text that one of them accepts may be valid.
+/// Whether both bash parsers reject a text. A text that one of them accepts may be valid, and so may one that is beyond the
+/// limits of a command, which is not parsed: its nesting could exhaust the parser's stack.
 pub fn is_broken(text: &str) -> bool {
-    parse::parse(text, usize::MAX).is_err_and(|refusal| refusal.code == "parse_error") && agree::look(text).is_err()
+    let Ok(openers) = scan::scan(text) else { return false };
+    parse::parse(text, openers).is_err_and(|refusal| refusal.code == "parse_error") && agree::look(text).is_err()
 }
 
 /// A command with these words for deny rules, used if the arguments cannot be interpreted.

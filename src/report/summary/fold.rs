@@ -64,7 +64,7 @@ fn empty<'a>() -> RunSummary<'a> {
         cost_micros: 0,
         unpriced: false,
         summaries: 0,
-        played: false,
+        recorded: false,
     }
 }
 
@@ -287,6 +287,7 @@ impl<'a> Fold<'a> {
         self.sum.started = Some(at);
         self.sum.model = &head.model;
         self.sum.head = Some(head);
+        self.sum.recorded |= head.recorded;
     }
 
     /// `before`: the last event of the session before. Nothing ran from there on.
@@ -325,7 +326,7 @@ impl<'a> Fold<'a> {
 
     fn reply(&mut self, at: Timestamp, n: u64, reply: &'a Reply, took_ms: u64, cost_micros: Option<u64>) {
         let invented = self.sum.invented();
-        self.sum.played |= is_played(&reply.model) || is_played(self.sum.model);
+        self.sum.recorded |= is_played(&reply.model) || is_played(self.sum.model);
         let (first, turn) = (self.sum.calls.len(), self.sum.turns.len());
         let step = self.here(at);
         step.turns += 1;

@@ -116,15 +116,15 @@ impl GitIndex {
         let index = Self::parse(raw, format, written);
         index.map(Some).ok_or_else(|| {
             format!(
-                "{}: this program cannot read the index, or it has paths of more than {PATH_MAX} bytes: `git update-index \
-                 --index-version 2` writes it in a form that it can",
+                "{}: this program cannot read the index, or it has paths of more than {PATH_MAX} bytes, or paths that are together \
+                 far larger than the file: `git update-index --index-version 2` writes it in a form that it can",
                 path.display()
             )
         })
     }
 
-    /// Parses the bytes of an index file of version 2 to 4; `None` if they are none, or if its names are too long. `written`: the time of its last
-    /// change, in nanoseconds since 1970.
+    /// Parses the bytes of an index file of version 2 to 4; `None` if they are not an index, or if its names are too long,
+    /// each or together. `written`: the time of its last change, in nanoseconds since 1970.
     pub fn parse(raw: Vec<u8>, format: ObjectFormat, written: i64) -> Option<Self> {
         let version = word(&raw, 4)?;
         if !raw.starts_with(b"DIRC") || !(2..=4).contains(&version) || u32::try_from(raw.len()).is_err() {
