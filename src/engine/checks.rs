@@ -215,13 +215,17 @@ pub fn program_missing<'a>(
     finds: &dyn Fn(&str) -> bool,
 ) -> Option<MissingProgram<'a>> {
     let lines = finished.stdout.text.lines().chain(finished.stderr.text.lines()).rev();
-    let mut told = lines.filter_map(not_started);
+    let told = lines.filter_map(not_started);
     if matches!(finished.exit.code, Some(126 | 127)) {
-        let name = told.next()?.name;
-        let inside = name.contains('/') && (!name.starts_with('/') || Path::new(name).starts_with(workspace.root()));
-        let is_found = !name.contains('/') && finds(name);
-        let is_foreseen = false;
-        return (!inside && !is_found).then_some(MissingProgram { name, is_foreseen });
+        let is_missing = |name: &&str| match name.contains('/') {
+            true => name.starts_with('/') && !Path::new(name).starts_with(workspace.root()),
+            false => !finds(name),
+        };
+        let missing = told.map(|program| program.name).find(is_missing);
+        return missing.map(|name| MissingProgram {
+            name,
+            is_foreseen: false,
+        });
     }
     let elements = list_elements(text);
     let mut known: BTreeMap<&str, Option<bool>> = BTreeMap::new();

@@ -253,12 +253,16 @@ impl RunListing {
     pub fn is_open(&self) -> bool {
         self.began && self.progress.is_open()
     }
+
+    fn may_lack_changes(&self) -> bool {
+        self.is_unmeasured || !matches!(self.progress, RunProgress::Ended(_))
+    }
 }
 
 /// Whether the tree of a run of this machine may have the only copy of changes: the run has no end, because it was
 /// killed, broke off or is active; its journal was removed or damaged; or its last changes could not be measured.
 pub fn may_lack_changes(run: &RunId) -> bool {
-    of_this_machine(run).is_some_and(|found| found.is_unmeasured || !matches!(found.progress, RunProgress::Ended(_)))
+    of_this_machine(run).is_some_and(|found| found.may_lack_changes())
 }
 
 fn of_this_machine(run: &RunId) -> Option<RunListing> {
@@ -272,7 +276,7 @@ pub fn may_go_on(run: &RunId, journals: &[PathBuf], age: Duration) -> bool {
     match of_this_machine(run) {
         // What it worked on is no longer known.
         Some(found) if matches!(found.progress, RunProgress::Damaged) => return age < DAMAGED_KEPT,
-        Some(found) => return found.is_unmeasured || !matches!(found.progress, RunProgress::Ended(_)),
+        Some(found) => return found.may_lack_changes(),
         None => {}
     }
     let has_no_end = |dir: &PathBuf| match std::fs::symlink_metadata(dir.join(format::FILE)) {

@@ -7,6 +7,7 @@ use crate::base::grant::Writes;
 use crate::base::sync::lock;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ struct Command {
     writes: Writes,
     /// Write grants of the commands that lived at some time together with it in the same workspace.
     seen: Vec<Writes>,
+    /// What this process itself wrote meanwhile, relative to the workspace.
+    written: OwnWrites,
     tree: Option<Signs>,
 }
 
@@ -62,10 +65,46 @@ pub(super) fn begin(workspace: &Path, writes: &Writes) -> Lived {
             workspace: workspace.to_path_buf(),
             writes: writes.clone(),
             seen,
+            written: OwnWrites::new(),
             tree: None,
         },
     );
     Lived(number)
+}
+
+/// Files that this process itself wrote, each as it was then; `None` while it is written.
+pub(super) type OwnWrites = BTreeMap<PathBuf, Option<Stamp>>;
+
+/// What changes with every write to an entry: device, inode number, and the change time in seconds and nanoseconds. `None`
+/// if there is nothing.
+pub(super) type Stamp = Option<(u64, u64, i64, i64)>;
+
+/// A write of this process itself, which the commands that live are told of: the change is not theirs. Lives as long as it
+/// writes.
+#[must_use]
+#[derive(Debug)]
+pub struct OwnWrite(PathBuf);
+
+/// Announces that this process writes or removes a file, given by its absolute path.
+pub fn own_write(path: &Path) -> OwnWrite {
+    note(path, None);
+    OwnWrite(path.to_path_buf())
+}
+
+impl Drop for OwnWrite {
+    fn drop(&mut self) {
+        let data = std::fs::symlink_metadata(&self.0).ok();
+        let stamp = data.map(|data| (data.dev(), data.ino(), data.ctime(), data.ctime_nsec()));
+        note(&self.0, Some(stamp));
+    }
+}
+
+fn note(path: &Path, stamp: Option<Stamp>) {
+    for command in registry().commands.values_mut() {
+        if let Ok(below) = path.strip_prefix(&command.workspace) {
+            command.written.insert(below.to_path_buf(), stamp);
+        }
+    }
 }
 
 fn overlap(one: &Path, other: &Path) -> bool {
@@ -106,6 +145,13 @@ impl Lived {
         let registry = registry();
         let command = registry.commands.get(&self.0);
         command.map(|command| command.seen.clone()).unwrap_or_default()
+    }
+
+    /// What this process itself wrote while the command lived, relative to the workspace.
+    pub fn written(&self) -> OwnWrites {
+        let registry = registry();
+        let command = registry.commands.get(&self.0);
+        command.map(|command| command.written.clone()).unwrap_or_default()
     }
 
     /// Stops other commands that may write in the same workspace.

@@ -46,7 +46,7 @@ mod write_guard;
 pub use capture::OnOutput;
 pub use confined_command::{SpareChild, use_helper};
 pub use git_dir::is_git_dir;
-pub use live::{Frozen, freeze};
+pub use live::{Frozen, OwnWrite, freeze, own_write};
 pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test};
 pub use self_protection::close_to_others;
 pub use spawn::run;

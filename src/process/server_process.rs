@@ -91,9 +91,7 @@ impl Served {
 /// # Errors
 /// [`SpawnError`]. A missing program may be reported only at the end, in [`ServerExit::failed`].
 pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnError> {
-    if !what.dir.is_dir() {
-        return Err(SpawnError::no_directory(&what.dir));
-    }
+    SpawnError::check_directory(&what.dir)?;
     let kill = CancellationToken::new();
     let spawn = Spawn {
         program: Invocation::Argv(what.words),
@@ -161,6 +159,7 @@ async fn supervise(
         };
         watch(&mut child, &mut tree, (spawn.timeout, &spawn.cancel, &halt), pump).await
     };
+    guard.until_free().await;
     on_undone(guard.compare(&[]));
     let judged = channel.map(|channel| channel.judge(&program, &mut exit));
     ServerExit {

@@ -71,9 +71,7 @@ pub(super) async fn run_telling(
     unfinished: FoundOnDrop,
 ) -> Result<Finished, SpawnError> {
     let started = Instant::now();
-    if !spawn.dir.is_dir() {
-        return Err(SpawnError::no_directory(&spawn.dir));
-    }
+    SpawnError::check_directory(&spawn.dir)?;
     // Declared first, so dropped last: an abandoned tree must be dead before its changes are compared.
     let (mut guard, reach) = guarded(confinement, &spawn.writes, &spawn.cancel).await?;
     guard.report_on_drop(unfinished);
@@ -87,6 +85,7 @@ pub(super) async fn run_telling(
     if let Some(channel) = running.channel {
         channel.judge(&program, &mut finished.exit)?;
     }
+    guard.until_free().await;
     finished.undone = guard.compare(&finished.granted);
     finished.took = started.elapsed();
     Ok(finished)

@@ -38,12 +38,20 @@ fn why_not_entered(error: &io::Error) -> String {
 }
 
 impl SpawnError {
-    /// The error of a working directory that does not exist.
-    pub(super) fn no_directory(dir: &Path) -> Self {
-        Self::NoDirectory {
+    /// Refuses a working directory that does not exist or cannot be looked at.
+    ///
+    /// # Errors
+    /// [`SpawnError::NoDirectory`].
+    pub(super) fn check_directory(dir: &Path) -> Result<(), Self> {
+        let checked = match std::fs::metadata(dir) {
+            Ok(data) if data.is_dir() => Ok(()),
+            Ok(_) => Err(io::ErrorKind::NotADirectory.into()),
+            Err(error) => Err(error),
+        };
+        checked.map_err(|source| Self::NoDirectory {
             dir: dir.display().to_string(),
-            source: io::ErrorKind::NotFound.into(),
-        }
+            source,
+        })
     }
 
     /// The error of the system when `program` was to be started.

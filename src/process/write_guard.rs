@@ -29,7 +29,7 @@ mod prepare;
 mod walk;
 
 use super::confine::spec::WorkspaceReach;
-use super::live::Lived;
+use super::live::{Lived, OwnWrites};
 use super::{Confinement, SandboxLevel};
 use crate::base::grant::{ClosedPaths, Undone, WriteKind, WritePath, Writes};
 use crate::base::sync::lock;
@@ -41,10 +41,11 @@ use node::{HeldContents, TreeNode};
 pub use objects::{KeptObjects, NOT_KEPT};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, SystemTime};
 use walk::{Over, TreeWalk};
 
 /// The most entries whose state is recorded. If reached, the command is not started (`limit:guard_entries`).
@@ -76,9 +77,9 @@ pub(super) struct WriteGuard {
     /// While this is made: the guards of commands that live already.
     older: Vec<overlap::Older>,
     /// What such a command had made without a grant, and its guard.
-    made_beside: BTreeMap<PathBuf, Weak<WriteGuard>>,
+    made_by_older: BTreeMap<PathBuf, overlap::OfOlder>,
     /// What such a command had changed or removed without a grant, and its guard.
-    changed_beside: BTreeMap<PathBuf, Weak<WriteGuard>>,
+    changed_by_older: BTreeMap<PathBuf, overlap::OfOlder>,
     taken: SystemTime,
     /// The device on which the change time of a file shows every write.
     exact: Option<u64>,
@@ -106,6 +107,8 @@ enum Area {
 struct Allowed {
     tree: bool,
     paths: Vec<WritePath>,
+    /// Files that this process itself wrote, also closed ones.
+    by_tools: OwnWrites,
 }
 
 /// How a path relates to a grant.
@@ -131,6 +134,32 @@ impl Allowed {
                 }));
             }
         }
+    }
+
+    /// How a path relates to what this process itself wrote.
+    fn tool_match(&self, root: &OwnedFd, path: &Path, is_dir: bool) -> Option<GrantMatch> {
+        match is_dir {
+            false => self.is_by_tools(root, path).then_some(GrantMatch::Granted),
+            true => self.holds_by_tools(path).then_some(GrantMatch::Ancestor),
+        }
+    }
+
+    /// Whether what is at a path is what this process itself wrote there.
+    fn is_by_tools(&self, root: &OwnedFd, path: &Path) -> bool {
+        let now = || {
+            let data = at::stat_below(root, path).ok()?;
+            Some((data.st_dev, data.st_ino, data.st_ctime, data.st_ctime_nsec as i64))
+        };
+        self.by_tools
+            .get(path)
+            .is_some_and(|written| written.is_none_or(|then| then == now()))
+    }
+
+    /// Whether this process itself wrote something at or below a path.
+    fn holds_by_tools(&self, dir: &Path) -> bool {
+        let from = (Bound::Included(dir), Bound::Unbounded);
+        let next = self.by_tools.range::<Path, _>(from).next();
+        next.is_some_and(|(path, _)| path.starts_with(dir))
     }
 
     fn grant_match(&self, path: &Path, is_dir: bool, closed: &dyn ClosedPaths) -> Option<GrantMatch> {
@@ -163,6 +192,9 @@ fn holds(granted: &WritePath, path: &Path, closed: &dyn ClosedPaths) -> bool {
 
 /// Gets what a guard finds when it is compared on drop.
 pub(super) type FoundOnDrop = Arc<Mutex<Vec<Undone>>>;
+
+/// The pause between two looks at whether another tree is recorded.
+const FREE_PAUSE: Duration = Duration::from_millis(2);
 
 /// A guard that is compared on drop if its command was started and it was not compared before.
 pub(super) struct Guarded {
@@ -226,6 +258,14 @@ impl Guarded {
         self.found = Some(found);
     }
 
+    /// Returns when no other tree is recorded or compared, which may take long. To be awaited before [`Guarded::compare`],
+    /// so that the thread which watches all commands, signals and limits does not wait there.
+    pub async fn until_free(&self) {
+        while overlap::RECORDING.try_lock().is_err() {
+            tokio::time::sleep(FREE_PAUSE).await;
+        }
+    }
+
     /// Compares and restores. `at_exec`: grants that were added at exec. Call it when all processes of the command have
     /// ended.
     pub fn compare(&mut self, at_exec: &[WritePath]) -> Vec<Undone> {
@@ -279,6 +319,9 @@ impl WriteGuard {
 
     /// Whether a path is closed, granted, or neither.
     fn grant_match(&self, path: &Path, is_dir: bool) -> GrantMatch {
+        if let Some(found) = self.allowed().tool_match(&self.root, path, is_dir) {
+            return found;
+        }
         let text = path.to_string_lossy();
         if self.closed.closed(&text, is_dir) {
             let (code, rule) = self.closed.why(&text);

@@ -1,7 +1,7 @@
 //! Registers worktrees in their repository, in the layout of gitrepository-layout(5). Does not use `git worktree`: it
 //! writes a registration piece by piece, and while it does so, every other git that lists worktrees fails and every one
-//! that prunes them takes the piece away. Here a registration is complete before it is seen, and gone before it is
-//! removed.
+//! that prunes them takes the piece away. Here a registration appears by one rename and disappears by one. Only where
+//! references are in a reftable, git sets its `HEAD` after that.
 
 use crate::base::ids::sha256_hex;
 use crate::process::own_git::{self, GitAccess};
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// Beginning of the names of registrations, in `worktrees` and while they are made or removed beside it.
 const PREFIX: &str = "overnight-";
-/// Ends of the names of registrations that are made or removed.
-const UNSEEN: [&str; 2] = [".new", ".old"];
+/// Ends of the names of registrations that are not yet or no longer in `worktrees`.
+const SUFFIXES: [&str; 2] = [".new", ".old"];
 /// Age of one that was left so by a process that was killed.
 const MOST_AGE: Duration = Duration::from_secs(3600);
 /// The most entries of a git directory that are looked at.
@@ -26,11 +26,12 @@ const TRIES: usize = 20;
 /// git keeps the registration although the worktree is missing; without one it prunes it. Blocks.
 ///
 /// # Errors
-/// A sentence: a file cannot be written, or git cannot set `HEAD`.
+/// A sentence: a file cannot be written, or git cannot set `HEAD`. What was written by then stays, and [`remove`] and
+/// [`remove_left`] remove it.
 pub(super) fn register(common: &Path, tree: &Path, commit: &str, lock: Option<&str>) -> Result<(), String> {
     let said = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     let admin = admin_dir(common, tree);
-    let draft = beside(&admin, common, UNSEEN[0]);
+    let draft = outside(&admin, common, SUFFIXES[0]);
     private::remove(&draft).map_err(|error| said(&draft, error))?;
     std::fs::create_dir(&draft).map_err(|error| said(&draft, error))?;
     let write = |path: PathBuf, text: &str| std::fs::write(&path, text).map_err(|error| said(&path, error));
@@ -56,7 +57,7 @@ pub(super) fn register(common: &Path, tree: &Path, commit: &str, lock: Option<&s
     // Written before the registration is seen, so that git finds it valid, and before the files, so that an incomplete
     // worktree can be found and removed.
     write(pointer, &format!("gitdir: {}\n", admin.display()))?;
-    placed(&draft, &admin).map_err(|error| said(&admin, error))?;
+    move_in(&draft, &admin).map_err(|error| said(&admin, error))?;
     if in_tables {
         set_head(common, &admin, commit)
     } else {
@@ -65,7 +66,7 @@ pub(super) fn register(common: &Path, tree: &Path, commit: &str, lock: Option<&s
 }
 
 /// Renames the draft to its place, in a directory that other processes may remove.
-fn placed(draft: &Path, admin: &Path) -> io::Result<()> {
+fn move_in(draft: &Path, admin: &Path) -> io::Result<()> {
     private::remove(admin)?;
     let worktrees = admin.parent().unwrap_or(admin);
     for _ in 1..TRIES {
@@ -99,10 +100,10 @@ pub(super) fn remove(admin: &Path) -> io::Result<()> {
     let Some(worktrees) = admin.parent() else {
         return Ok(());
     };
-    let unseen = beside(admin, worktrees.parent().unwrap_or(worktrees), UNSEEN[1]);
-    private::remove(&unseen)?;
-    match std::fs::rename(admin, &unseen) {
-        Ok(()) => private::remove(&unseen)?,
+    let removed = outside(admin, worktrees.parent().unwrap_or(worktrees), SUFFIXES[1]);
+    private::remove(&removed)?;
+    match std::fs::rename(admin, &removed) {
+        Ok(()) => private::remove(&removed)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         // What is here was not made by `register`, for example a link.
         Err(_) => private::remove(admin)?,
@@ -118,10 +119,10 @@ pub(super) fn remove_left(common: &Path) {
     for entry in entries.take(MOST_ENTRIES).flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let is_unseen = name.starts_with(PREFIX) && UNSEEN.iter().any(|end| name.ends_with(end));
+        let is_outside = name.starts_with(PREFIX) && SUFFIXES.iter().any(|end| name.ends_with(end));
         let modified = entry.metadata().and_then(|data| data.modified());
         let age = modified.ok().and_then(|since| since.elapsed().ok());
-        if is_unseen && age.is_some_and(|age| age > MOST_AGE) {
+        if is_outside && age.is_some_and(|age| age > MOST_AGE) {
             let _ = private::remove(&entry.path());
         }
     }
@@ -140,7 +141,8 @@ pub(super) fn is_named_by_us(admin: &Path) -> bool {
         .is_some_and(|name| name.to_string_lossy().starts_with(PREFIX))
 }
 
-fn beside(admin: &Path, common: &Path, end: &str) -> PathBuf {
+/// Where the registration is while it is not in `worktrees`.
+fn outside(admin: &Path, common: &Path, end: &str) -> PathBuf {
     let name = admin.file_name().unwrap_or_default().to_string_lossy();
     let prefix = if is_named_by_us(admin) { "" } else { PREFIX };
     common.join(format!("{prefix}{name}{end}"))

@@ -5,7 +5,7 @@ use super::fs::{DirEntry, DirHandle, FsError};
 use crate::base::access::{PathStatus, ResolvedPath};
 use crate::base::path::lexical;
 use crate::base::sync::lock;
-use crate::process::own_path;
+use crate::process::{own_path, own_write};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -223,6 +223,7 @@ impl Workspace {
         if path.is_empty() {
             return Err(FsError::Directory);
         }
+        let _told = own_write(&self.root.join(path));
         let created = self.dir.write(path, bytes)?;
         self.note_read(path, bytes);
         Ok(created)

@@ -141,7 +141,7 @@ fn the_wall_clock_of_a_step_ends_whatever_it_does() {
         );
         let message = result["message"].as_str().unwrap();
         assert!(
-            message.starts_with("budget of step first reached: wall clock: 1000 ms"),
+            message.starts_with("budget of step first reached: wall clock: 1 s"),
             "{what}: {message}"
         );
         let statuses = [0, 1].map(|step: usize| &result["steps"][step]["status"]);

@@ -1,7 +1,7 @@
 //! The patch is ruled: what no rule lets a tool write is in no patch, whichever way it came about, and what is denied ends the run.
 //! Everything is judged by what lies in the tree and in the patch afterwards.
 
-use super::harness::{Done, World, git_in, have, hindered, says, script, shell, writes};
+use super::harness::{Done, World, calls, git_in, have, hindered, says, script, shell, writes};
 use super::patch::{apply, copy, tree};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -1008,5 +1008,38 @@ fn links_that_lead_where_the_policy_does_not_are_put_back() {
             .all(|name| !world.ws().join("src").join(name).is_symlink());
         assert!(gone, "{fix}");
         assert_eq!(world.ws().join("src/fine").is_symlink(), fix == outside);
+    }
+}
+
+/// What the model edits with tools while a background command lives is no change of that command.
+#[test]
+fn edits_beside_a_background_command_stay() {
+    for level in ["full", "landlock"] {
+        let world = World::repo(&[("src/a", "1\n"), ("AGENTS.md", "1\n")]);
+        let policy = format!(
+            "version: 1\nextends: [builtin:look]\nsandbox: {{ level: {level} }}\nrules:\n  - {{ allow: run_shell_command, commands: \
+             [sleep, tee] }}\n  - {{ allow: write_file, paths: [\"src/**\", AGENTS.md, .vscode/settings.json] }}\n"
+        );
+        let wait = "sleep 2 | tee src/log";
+        let replies = script(&[
+            calls("run_shell_command", json!({ "command": wait, "is_background": true })),
+            writes("src/a", "2\n"),
+            writes("src/new/b", "2\n"),
+            writes("AGENTS.md", "2\n"),
+            writes(".vscode/settings.json", "{}\n"),
+            shell("sleep 3"),
+            says("done"),
+        ]);
+        let done = world.run(&replies, &policy, &["-p", "x"]).exits(0);
+        assert!(!done.stderr.contains("DENIED"), "{level}: {}", done.stderr);
+        let read = |path: &str| std::fs::read_to_string(world.ws().join(path)).unwrap_or_default();
+        for (path, content) in [
+            ("src/a", "2\n"),
+            ("src/new/b", "2\n"),
+            ("AGENTS.md", "2\n"),
+            (".vscode/settings.json", "{}\n"),
+        ] {
+            assert_eq!(read(path), content, "{level}: {path}\n{}", done.stderr);
+        }
     }
 }

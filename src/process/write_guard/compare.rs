@@ -32,6 +32,7 @@ impl WriteGuard {
         }
         let mut allowed = self.allowed.clone();
         allowed.paths.extend(at_exec.iter().cloned());
+        allowed.by_tools = self.lived.written();
         // Changes to paths that another live command may write may have been made by that command.
         let others = self.lived.seen();
         for writes in &others {
@@ -143,7 +144,7 @@ impl WriteGuard {
 
     fn entry(&self, path: &Path) -> bool {
         let mut paths = self.allowed().paths.iter();
-        paths.any(|granted| holds(granted, path, &*self.closed))
+        self.allowed().is_by_tools(&self.root, path) || paths.any(|granted| holds(granted, path, &*self.closed))
     }
 
     /// Whether a directory below a place under rules may be gone: every file that was in it may be removed.
@@ -305,8 +306,11 @@ impl WriteGuard {
             }
             if self.before.contains_key(path) {
                 self.new_below(path, undone);
-            } else if known.is_closed(path) && !self.is_made_beside(path) {
+            } else if known.is_closed(path) && !self.is_made_by_older(path) {
                 self.unrecorded(path, undone);
+            } else if self.allowed().holds_by_tools(path) {
+                let is_dir = at::stat_below(&self.root, path).is_ok_and(|data| at::is_dir(&data));
+                self.judge_new(path, is_dir, undone);
             } else if self.is_there(path) {
                 self.remove(path, self.reason(path), undone);
             }
@@ -327,7 +331,8 @@ impl WriteGuard {
     fn mounts(&self, undone: &mut Undo) {
         for (path, node) in &self.mounted {
             let change = match at::stat_below(&self.root, path).map(|data| Print::of(&data)) {
-                Ok(now) if now.is_file(&node.print) => continue,
+                _ if self.allowed().is_by_tools(&self.root, path) => continue,
+                Ok(now) if now.is_same_entry(&node.print) => continue,
                 Ok(_)
                     if !matches!(node.kind, NodeKind::Dir)
                         && node.is_unchanged(&self.root, path, &self.held, self.exact) =>
@@ -395,8 +400,15 @@ impl WriteGuard {
         for (path, kind, number) in listed {
             let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
             let same = numbers.get(name) == Some(&number) || self.before.contains_key(&path);
-            if !same && !self.is_own(&path) {
-                self.judge_new(&path, kind.is_dir(), undone);
+            if same || self.is_own(&path) {
+                continue;
+            }
+            match self.grant_match(&path, kind.is_dir()) {
+                // The command could not replace it: others did, and nothing of what was here was recorded.
+                GrantMatch::Not(code, rule) if numbers.contains_key(name) => {
+                    undone.add(&path, (code, rule), PathChange::Modified, false);
+                }
+                _ => self.judge_new(&path, kind.is_dir(), undone),
             }
         }
     }

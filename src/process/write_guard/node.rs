@@ -98,7 +98,7 @@ impl Print {
     }
 
     /// Whether it is the same file or directory.
-    pub fn is_file(&self, before: &Self) -> bool {
+    pub fn is_same_entry(&self, before: &Self) -> bool {
         (self.device, self.inode) == (before.device, before.inode)
     }
 

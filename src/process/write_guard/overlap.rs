@@ -7,24 +7,38 @@ use crate::base::grant::ClosedPaths;
 use crate::base::sync::lock;
 use crate::process::write_guard::node::{NodeKind, Print, TreeNode};
 use rustix::fs::fstat;
-use std::ffi::OsStr;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, OsStr};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
+
+/// The most entries that are remembered of what an older command made or changed.
+const MOST_SEEN: usize = 1_000;
 
 /// Held while a tree is recorded or compared: a guard that is recorded knows every command that may have written, and none
 /// ends or starts meanwhile.
 pub(super) static RECORDING: Mutex<()> = Mutex::new(());
 
 /// The guards of commands that may write and were not compared yet, oldest first.
-static LIVING: Mutex<Vec<Weak<WriteGuard>>> = Mutex::new(Vec::new());
+static UNCOMPARED: Mutex<Vec<Weak<WriteGuard>>> = Mutex::new(Vec::new());
 
 /// The guard of a command that was there before another one.
 #[derive(Debug)]
 pub(super) struct Older {
     guard: Arc<WriteGuard>,
-    /// What it and the commands beside it may write.
+    /// What it and the commands beside it may write, and what this process wrote meanwhile.
     allowed: Allowed,
+}
+
+/// What an older command has changed without a grant.
+#[derive(Debug)]
+pub(super) struct OfOlder {
+    guard: Weak<WriteGuard>,
+    /// What was there when the younger command started; `None`: more than is remembered.
+    seen: Option<BTreeMap<PathBuf, Print>>,
 }
 
 /// What the guard of an older command knows about a path that this command may not write.
@@ -38,7 +52,7 @@ enum Earlier {
 
 /// Puts a guard on the list of those that live.
 pub(super) fn add(guard: &Arc<WriteGuard>) {
-    let mut living = lock(&LIVING);
+    let mut living = lock(&UNCOMPARED);
     living.retain(|other| other.strong_count() > 0);
     living.push(Arc::downgrade(guard));
 }
@@ -48,7 +62,7 @@ impl Older {
     pub fn of(guard: &WriteGuard) -> Vec<Self> {
         let identity = |guard: &WriteGuard| fstat(&guard.root).map(|data| (data.st_dev, data.st_ino));
         let here = identity(guard);
-        let living: Vec<Arc<WriteGuard>> = lock(&LIVING).iter().filter_map(Weak::upgrade).collect();
+        let living: Vec<Arc<WriteGuard>> = lock(&UNCOMPARED).iter().filter_map(Weak::upgrade).collect();
         let same = living
             .into_iter()
             .filter(|other| here.is_ok() && identity(other) == here);
@@ -56,6 +70,7 @@ impl Older {
             let mut allowed = Allowed::default();
             allowed.add(&guard.writes);
             guard.lived.seen().iter().for_each(|writes| allowed.add(writes));
+            allowed.by_tools = guard.lived.written();
             Self { guard, allowed }
         })
         .collect()
@@ -65,7 +80,11 @@ impl Older {
     fn earlier(&self, path: &Path, is_dir: bool) -> Option<Earlier> {
         let guard = &*self.guard;
         let is_unknown = |dir: &Path| guard.unlisted.contains(dir);
-        if guard.is_own(path) || path.ancestors().skip(1).any(is_unknown) {
+        let is_by_tools = match is_dir {
+            true => self.allowed.holds_by_tools(path),
+            false => self.allowed.is_by_tools(&guard.root, path),
+        };
+        if is_by_tools || guard.is_own(path) || path.ancestors().skip(1).any(is_unknown) {
             return None;
         }
         let recorded = guard.before.get(path);
@@ -97,7 +116,7 @@ impl WriteGuard {
     fn is_new_in(&self, area: &Area, path: &Path, closed: Option<&Path>) -> bool {
         match (area, closed) {
             (Area::Closed(top, known), Some(closed)) => {
-                let is_recorded = self.before.contains_key(closed) || self.made_beside.contains_key(closed);
+                let is_recorded = self.before.contains_key(closed) || self.made_by_older.contains_key(closed);
                 closed.starts_with(top) && (is_recorded || !known.is_closed(closed))
             }
             (Area::Closed(..), None) => false,
@@ -119,13 +138,13 @@ impl WriteGuard {
     }
 
     /// Whether an older command's guard restores or removes this path.
-    pub(super) fn is_known_beside(&self, path: &Path, is_dir: bool) -> bool {
+    pub(super) fn is_known_to_older(&self, path: &Path, is_dir: bool) -> bool {
         self.earlier(path, is_dir).is_some()
     }
 
     /// Takes over what an older command's guard knows about a path. `false` if none knows it; else nothing of it is to be
     /// recorded but, if it is a directory that was recorded, the entries below it.
-    pub(super) fn inherit(&mut self, path: &Path) -> bool {
+    pub(super) fn take_over(&mut self, path: &Path) -> bool {
         if self.older.is_empty() {
             return false;
         }
@@ -134,11 +153,15 @@ impl WriteGuard {
         match self.earlier(path, is_dir) {
             None => return false,
             Some(Earlier::New(older)) => {
-                self.made_beside.insert(path.to_path_buf(), older);
+                let seen = seen_at(&self.root, path);
+                self.made_by_older
+                    .insert(path.to_path_buf(), OfOlder { guard: older, seen });
             }
             Some(Earlier::Recorded(node, older)) => {
                 if now.map(|data| Print::of(&data)) != Some(node.print) {
-                    self.changed_beside.insert(path.to_path_buf(), older.clone());
+                    let (guard, seen) = (older.clone(), entry_at(&self.root, path));
+                    self.changed_by_older
+                        .insert(path.to_path_buf(), OfOlder { guard, seen });
                 }
                 let place = older.upgrade().and_then(|older| older.repositories.get(path).cloned());
                 if let Some(place) = place {
@@ -151,7 +174,7 @@ impl WriteGuard {
     }
 
     /// Takes over what older commands have removed that this guard compares.
-    pub(super) fn inherit_removed(&mut self) {
+    pub(super) fn take_over_removed(&mut self) {
         let mut missing: Vec<PathBuf> = Vec::new();
         for older in &self.older {
             for (path, node) in &older.guard.before {
@@ -161,7 +184,7 @@ impl WriteGuard {
             }
         }
         for path in missing {
-            self.inherit(&path);
+            self.take_over(&path);
         }
     }
 
@@ -177,31 +200,67 @@ impl WriteGuard {
         })
     }
 
-    /// Whether a path was changed before this command started, by one that is not compared yet: its guard restores it, and
-    /// reports it as its change.
+    /// Whether a path was changed before this command started, by one that is not compared yet, and not since: that one's
+    /// guard restores it, and reports it as its change.
     pub(super) fn is_left_to_older(&self, path: &Path) -> bool {
-        let lives = |older: &Weak<WriteGuard>| older.strong_count() > 0;
-        self.changed_beside.get(path).is_some_and(lives)
-            || path
-                .ancestors()
-                .any(|path| self.made_beside.get(path).is_some_and(lives))
+        let is_left = |older: &OfOlder, now: Option<BTreeMap<PathBuf, Print>>| {
+            older.guard.strong_count() > 0 && now.is_some() && now == older.seen
+        };
+        let changed = self.changed_by_older.get(path);
+        let mut made = path
+            .ancestors()
+            .filter_map(|path| Some((path, self.made_by_older.get(path)?)));
+        changed.is_some_and(|older| is_left(older, entry_at(&self.root, path)))
+            || made.any(|(path, older)| is_left(older, seen_at(&self.root, path)))
     }
 
     /// Whether an older command made this path.
-    pub(super) fn is_made_beside(&self, path: &Path) -> bool {
-        self.made_beside.contains_key(path)
+    pub(super) fn is_made_by_older(&self, path: &Path) -> bool {
+        self.made_by_older.contains_key(path)
     }
 
-    /// The names of a directory without those that an older command made without a grant.
-    pub(super) fn is_name_made_beside(&mut self, dir: &Path, name: &[u8]) -> bool {
+    /// Whether an older command made this name in a directory without a grant. If so, it is remembered as made by it.
+    pub(super) fn is_name_made_by_older(&mut self, dir: &Path, name: &[u8]) -> bool {
         let path = dir.join(OsStr::from_bytes(name));
-        let is_dir = at::stat_below(&self.root, &path).is_ok_and(|data| at::is_dir(&data));
-        let Some(Earlier::New(older)) = self.earlier(&path, is_dir) else {
+        let now = at::stat_below(&self.root, &path).ok();
+        let Some(Earlier::New(guard)) = self.earlier(&path, now.as_ref().is_some_and(at::is_dir)) else {
             return false;
         };
-        self.made_beside.insert(path, older);
+        let seen = seen_at(&self.root, &path);
+        self.made_by_older.insert(path, OfOlder { guard, seen });
         true
     }
+}
+
+/// What is at a path, by its metadata. `None` if it cannot be read.
+fn entry_at(root: &OwnedFd, path: &Path) -> Option<BTreeMap<PathBuf, Print>> {
+    match at::stat_below(root, path) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Some(BTreeMap::new()),
+        data => Some([(path.to_path_buf(), Print::of(&data.ok()?))].into()),
+    }
+}
+
+/// What is at and below a path, by its metadata. `None` if it cannot be read or is too much.
+fn seen_at(root: &OwnedFd, path: &Path) -> Option<BTreeMap<PathBuf, Print>> {
+    let mut seen = BTreeMap::new();
+    let mut left = vec![path.to_path_buf()];
+    let mut buffer = Vec::new();
+    while let Some(path) = left.pop() {
+        let data = match at::stat_below(root, &path) {
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+            data => data.ok()?,
+        };
+        if at::is_dir(&data) {
+            let dir = at::dir(root, &path).ok()?;
+            let mut names = |name: &CStr, _, _| left.push(path.join(OsStr::from_bytes(name.to_bytes())));
+            at::list(&dir, &mut buffer, &mut names).ok()?;
+        }
+        seen.insert(path, Print::of(&data));
+        if seen.len() + left.len() > MOST_SEEN {
+            return None;
+        }
+    }
+    Some(seen)
 }
 
 /// The outermost closed path at or above a path.

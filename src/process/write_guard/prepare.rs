@@ -59,8 +59,8 @@ impl WriteGuard {
             areas: Vec::new(),
             mounted: BTreeMap::new(),
             older: Vec::new(),
-            made_beside: BTreeMap::new(),
-            changed_beside: BTreeMap::new(),
+            made_by_older: BTreeMap::new(),
+            changed_by_older: BTreeMap::new(),
             before: BTreeMap::new(),
             held: HeldContents::default(),
             taken: SystemTime::now(),
@@ -85,7 +85,7 @@ impl WriteGuard {
             }
         };
         let reach = reach.map_err(|over| limit_message(&over))?;
-        guard.inherit_removed();
+        guard.take_over_removed();
         guard.older.clear();
         let guard = Arc::new(guard);
         overlap::add(&guard);
@@ -127,7 +127,8 @@ impl WriteGuard {
                 reach.read_only.push(path.clone());
             }
             // A mount point and the mounted root cannot be moved, but a directory between them can.
-            let held_by_mount = freeze && path.components().count() == 1 && !self.is_known_beside(&path, kind.is_dir());
+            let held_by_mount =
+                freeze && path.components().count() == 1 && !self.is_known_to_older(&path, kind.is_dir());
             if held_by_mount {
                 self.record_mounted(&path)?;
             } else {
@@ -287,7 +288,7 @@ impl WriteGuard {
         }
         let mut numbers: BTreeMap<Vec<u8>, u64> = listed.into_iter().map(|entry| (entry.name, entry.number)).collect();
         if !self.older.is_empty() {
-            numbers.retain(|name, _| !self.is_name_made_beside(dir, name));
+            numbers.retain(|name, _| !self.is_name_made_by_older(dir, name));
         }
         for path in other {
             self.record(&path, true)?;
@@ -378,7 +379,7 @@ impl WriteGuard {
         if self.before.len() >= MOST_HELD {
             return Err(Over::whole("limit:guard_entries"));
         }
-        if self.inherit(&path) {
+        if self.take_over(&path) {
             let is_recorded = self
                 .before
                 .get(&path)

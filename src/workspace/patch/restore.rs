@@ -6,7 +6,10 @@ use super::handle_writes::{HandleWriter, KnownAccess, Opened};
 use super::object::{Id, METADATA, ObjectKind};
 use super::trees::{ObjectReader, TreeChange};
 use super::{Shadow, Snapshot, State};
+use crate::process::{OwnWrite, own_write};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
 /// The result of a restore; all paths are relative to the workspace.
@@ -86,8 +89,11 @@ impl Shadow {
                 .filter(|change| !newer.contains(&change.path))
                 .cloned()
                 .collect();
+            let paths = as_found.iter().map(|change| OsStr::from_bytes(&change.path));
+            let told: Vec<OwnWrite> = paths.map(|path| own_write(&shadow.top.join(path))).collect();
             let writer = HandleWriter::open(&shadow.top)?.knowing(known, opened);
             let mut why = restore_all((&writer, emptied), &mut objects, &from, &as_found)?;
+            drop(told);
             // The current tree decides what differs.
             let now = shadow.current(state, None, true)?;
             let left = shadow.objects(&state.store).differences(&shadow.id(&now)?, &from)?;
