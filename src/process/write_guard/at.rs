@@ -116,11 +116,15 @@ pub(crate) fn dir_made(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
             Err(Errno::ACCESS) => opened_up(&at, part)?,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
                 let _opened = OpenedUp::of(dup(&at)?)?;
+                // Another process may make the same directory at this moment.
                 match unlinkat(&at, part, AtFlags::empty()) {
-                    Ok(()) | Err(Errno::NOENT) => {}
+                    Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
                     Err(error) => return Err(error),
                 }
-                mkdirat(&at, part, Mode::from_raw_mode(0o755))?;
+                match mkdirat(&at, part, Mode::from_raw_mode(0o755)) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error),
+                }
                 openat(&at, part, DIRECTORY, Mode::empty())?
             }
             // This error does not show whether the entry exists.
