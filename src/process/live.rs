@@ -79,8 +79,8 @@ pub(super) type OwnWrites = BTreeMap<PathBuf, Option<Stamp>>;
 /// if there is nothing.
 pub(super) type Stamp = Option<(u64, u64, i64, i64)>;
 
-/// A write of this process itself, which the commands that live are told of: the change is not theirs. Lives as long as it
-/// writes.
+/// A write by this process itself, so that the change is not taken for one of a running command. Keep it until the write
+/// is done.
 #[must_use]
 #[derive(Debug)]
 pub struct OwnWrite(PathBuf);

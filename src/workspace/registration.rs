@@ -69,15 +69,14 @@ pub(super) fn register(common: &Path, tree: &Path, commit: &str, lock: Option<&s
 fn move_in(draft: &Path, admin: &Path) -> io::Result<()> {
     private::remove(admin)?;
     let worktrees = admin.parent().unwrap_or(admin);
-    for _ in 1..TRIES {
+    let mut tries = 1..TRIES;
+    loop {
         std::fs::create_dir_all(worktrees)?;
         match std::fs::rename(draft, admin) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && tries.next().is_some() => {}
             done => return done,
         }
     }
-    std::fs::create_dir_all(worktrees)?;
-    std::fs::rename(draft, admin)
 }
 
 /// Lets git write a detached `HEAD`.
