@@ -19,7 +19,9 @@ use crate::recipe::Plan;
 use crate::recipe::lower::WALL_MS;
 use crate::recipe::plan::McpServer;
 use crate::tools::discovered::{self, Commands, DiscoveredTool};
-use crate::tools::mcp::{self, Address, Config, Credentials, Proof, ServerProgram, Servers, Started, Transport, Way};
+use crate::tools::mcp::{
+    self, Address, Authority, Config, Credentials, Proof, ServerProgram, Servers, Started, Transport, Way,
+};
 use crate::tools::notices::Notices;
 use crate::tools::registry::Conflict;
 use crate::tools::{Registry, Tool, words};
@@ -343,6 +345,10 @@ fn address(url: &str, server: &McpServer, context: &ServerContext<'_>) -> Result
                 _ => return Err("`oauth` needs exactly one of `client_secret` and `private_key`".to_owned()),
             },
             scopes: oauth.scopes.clone(),
+            authority: match (&oauth.token_url, &oauth.issuer) {
+                (Some(url), _) => Some(Authority::TokenUrl(url.clone())),
+                (None, issuer) => issuer.clone().map(Authority::Issuer),
+            },
         }),
     };
     Ok(Address {

@@ -272,6 +272,8 @@ fn oauth(name: &str, config: &Value, warnings: &mut Vec<String>) -> Option<Clien
             client_secret: Some(client_secret),
             private_key: None,
             scopes: names(oauth.get("scopes")).unwrap_or_default(),
+            issuer: text("issuer").filter(|_| text("tokenUrl").is_none()),
+            token_url: text("tokenUrl"),
         }),
         _ => {
             warnings.push(format!(

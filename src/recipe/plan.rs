@@ -397,4 +397,10 @@ pub struct ClientCredentials {
     #[serde(default)]
     pub private_key: Option<String>,
     pub scopes: Vec<String>,
+    /// URL of the authorization server that may learn the secret. At most one of this and `token_url` is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    /// URL that the secret is sent to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_url: Option<String>,
 }

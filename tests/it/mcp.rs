@@ -316,8 +316,130 @@ fn an_answer_that_is_too_long_ends_its_call_at_once() {
     run(&world, &server, &["s__flood", "s__echo"]).exits(0);
     let told = results(&world);
     assert!(told.contains("it sent a message of more than 32 MiB"), "{told}");
-    assert!(!told.contains("no answer within"), "{told}");
+    assert!(!told.contains("did not answer"), "{told}");
     assert_eq!(world.read("starts.txt"), "start\nstart\n");
+}
+
+/// Answers of a few bytes for each value: what they would take in memory is counted before they are parsed.
+#[test]
+fn an_answer_with_too_many_values_is_the_error_of_its_call() {
+    let Some(server) = small("large") else { return };
+    let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+    run(&world, &server, &["s__wide", "s__deep", "s__echo"]).exits(0);
+    let told = results(&world);
+    assert!(told.contains("it has more than 200000 JSON values"), "{told}");
+    assert!(
+        told.contains("it has more than 100 arrays and objects within each other"),
+        "{told}"
+    );
+    assert!(told.contains("s__echo answered") || told.contains("{}"), "{told}");
+    assert_eq!(world.read("starts.txt"), "start\n", "it goes on");
+    // Definitions that no model takes are left out, and named where programs read it.
+    let result = world.result();
+    let tools = result["mcp_servers"][0]["tools"].to_string();
+    for name in ["s__huge", "s__nested", "s__many9"] {
+        assert!(!tools.contains(name), "{tools}");
+    }
+    assert!(tools.contains("s__many0") && tools.contains("s__echo"), "{tools}");
+    let warned = result["warnings"].to_string();
+    for part in [
+        "MCP server s: the tool `huge` was left out: its definition is too large",
+        "the tool `nested` was left out: its schema has more than 48",
+        "the tool `many9` was left out: the definitions of this server exceed 524288 bytes",
+    ] {
+        assert!(warned.contains(part), "{part}: {warned}");
+    }
+}
+
+#[test]
+fn floods_and_long_errors_are_cut_and_said() {
+    let Some(server) = small("floods") else { return };
+    let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+    run(&world, &server, &["s__floods", "s__echo"]).exits(0);
+    let told = results(&world);
+    assert!(
+        told.contains("too tired") && told.contains("characters left out]"),
+        "{}",
+        told.len()
+    );
+    assert!(told.len() < 50_000, "{}", told.len());
+    let warned = warnings(&world);
+    for part in [
+        "more than 1000 requests between two requests to it",
+        "more than 10000 notifications between two requests to it",
+        "asked more than 20 questions",
+    ] {
+        assert!(warned.contains(part), "{part}: {warned}");
+    }
+    assert_eq!(warned.matches("asked a question").count(), 20, "{warned}");
+    assert_eq!(world.read("starts.txt"), "start\n");
+}
+
+#[test]
+fn slightly_wrong_messages_cost_only_what_is_wrong() {
+    let Some(server) = small("sloppy") else { return };
+    let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+    let tools = [
+        "s__words",
+        "s__none",
+        "s__video",
+        "s__number",
+        "s__wrong",
+        "s__bare",
+        "s__echo",
+    ];
+    run(&world, &server, &tools).exits(0);
+    let told = results(&world);
+    for part in [
+        "in words",
+        "found",
+        "after it",
+        "the unknown type `video`",
+        "42",
+        "went wrong",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(!told.contains("there is no tool"), "{told}");
+    let warned = world.result()["warnings"].to_string();
+    for part in [
+        "MCP server s: its list of tools: `bare` has no `inputSchema`",
+        "number 12 is left out: it has no name",
+        "`text` is left out: it has an `inputSchema` that is no object",
+        "number 14 is left out: it is no object",
+        "the result of a call: its `content` is no list",
+        "its `isError` is no boolean; it is read as true",
+    ] {
+        assert!(warned.contains(part), "{part}: {warned}");
+    }
+}
+
+#[test]
+fn lines_of_a_log_are_no_answers() {
+    let Some(server) = small("log") else { return };
+    let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+    run(&world, &server, &["s__echo", "s__fail"]).exits(0);
+    let told = results(&world);
+    assert!(
+        !told.contains("about to answer") && !told.contains("Unexpected"),
+        "{told}"
+    );
+    let warned = warnings(&world);
+    assert_eq!(warned.matches("that is no MCP message").count(), 1, "{warned}");
+}
+
+/// A call waits for the tools that its server says have changed, but not longer than it may take.
+#[test]
+fn tools_that_are_not_listed_again_cost_no_more_than_the_time_of_a_call() {
+    let Some(mut server) = small("mute") else { return };
+    server["timeout"] = json!("1s");
+    let world = World::repo(&[(".gitignore", "starts.txt\n")]);
+    run(&world, &server, &["s__change", "s__echo"]).exits(0);
+    let told = results(&world);
+    assert!(
+        told.contains("may have other tools now; asked for them, it did not answer within 1 s"),
+        "{told}"
+    );
 }
 
 /// A form without fields is a question for consent, which no rule has given.
@@ -394,9 +516,10 @@ fn what_a_server_is_given_is_redacted_whatever_its_name() {
 }
 
 /// The server that answers with statuses, and its port.
-fn statuses() -> (Listening, String) {
+fn statuses(mode: &[&str]) -> (Listening, String) {
     let mut listening = Command::new("python3")
         .arg(project().join("fixtures/mcp/http_server.py"))
+        .args(mode)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -412,11 +535,17 @@ fn a_status_is_the_error_of_one_call() {
     if !have("python3", Command::new("python3").arg("--version").output().is_ok()) {
         return;
     }
-    let (_listening, port) = statuses();
+    // A server may take a request and answer it on another stream, if there is one.
+    let (_streaming, port) = statuses(&["stream"]);
+    let server = json!({ "url": format!("http://127.0.0.1:{port}/mcp"), "type": "http", "timeout": "20s" });
+    let answered = call(&World::new(), &server, "s__s202", &json!({})).exits(0);
+    assert_eq!(text(&answered), "on the stream");
+    let (_listening, port) = statuses(&[]);
     let world = World::repo(&[]);
     let server = json!({ "url": format!("http://127.0.0.1:{port}/mcp"), "type": "http" });
     let tools = [
-        "s__s401", "s__s403", "s__s404", "s__s418", "s__s500", "s__page", "s__s404", "s__s200",
+        "s__s401", "s__s403", "s__s404", "s__s418", "s__s500", "s__page", "s__s404", "s__s202", "s__wide", "s__event",
+        "s__long", "s__s200",
     ];
     run(&world, &server, &tools).exits(0);
     let told = results(&world);
@@ -424,7 +553,15 @@ fn a_status_is_the_error_of_one_call() {
         told.contains("no MCP message: the content type is `text/html"),
         "{told}"
     );
-    for status in [401, 403, 404, 418, 500] {
+    for (tool, why) in [
+        ("wide", "200000 JSON values"),
+        ("event", "200000 JSON values"),
+        ("long", "33554432 bytes"),
+    ] {
+        let says = format!("s__{tool}: the answer is left out: it has more than {why}");
+        assert!(told.contains(&says), "{says}: {told}");
+    }
+    for status in [202, 401, 403, 404, 418, 500] {
         assert!(
             told.contains(&format!("the server answers with the HTTP status {status}")),
             "{status}: {told}"
@@ -445,7 +582,7 @@ fn a_header_across_the_cut_of_an_answer_is_not_put_out() {
     if !have("python3", Command::new("python3").arg("--version").output().is_ok()) {
         return;
     }
-    let (_listening, port) = statuses();
+    let (_listening, port) = statuses(&[]);
     let token = "hT5kQw8Zr2Lm4Xv0Bn7Ys3Dc5Hf6Jg1";
     let world = World::repo(&[]).env("MY_TOKEN", token);
     let mut server = json!({ "url": format!("http://127.0.0.1:{port}/mcp"), "type": "http" });
@@ -596,7 +733,10 @@ fn a_list_that_does_not_end_is_cut_and_said() {
     };
     let (_world, done) = resources(&[("a", endless)]);
     let done = done.exits(0);
-    assert!(done.stderr.contains("its list of prompts goes on"), "{}", done.stderr);
+    for what in ["tools", "prompts"] {
+        let says = format!("its list of {what} goes on; only the first 1000 {what}");
+        assert!(done.stderr.contains(&says), "{}", done.stderr);
+    }
     assert!(text(&done).contains("[a: its list goes on; only the first 1000 "));
     let (_world, done) = resources(&[("a", blank)]);
     let told = text(&done.exits(0));

@@ -7,7 +7,7 @@ use crate::cli::environment;
 use crate::cli::refusal::Refusal;
 use crate::cli::{bootstrap, exit, out};
 use crate::process::Confinement;
-use crate::tools::mcp::{self, Address, Config, Credentials, Proof, Servers, Transport, Way};
+use crate::tools::mcp::{self, Address, Authority, Config, Credentials, Proof, Servers, Transport, Way};
 use crate::tools::notices::Notices;
 use crate::tools::web::Web;
 use crate::tools::{LiveSender, Tool, ToolContext, ToolError};
@@ -37,6 +37,7 @@ pub async fn probe(url: String) -> Result<u8, Refusal> {
         client_id,
         proof,
         scopes: Vec::new(),
+        authority: text("issuer").map(Authority::Issuer),
     });
     let config = Config {
         name: "probe".to_owned(),

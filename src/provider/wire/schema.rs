@@ -4,6 +4,8 @@ use serde_json::{Map, Value, json};
 
 /// Limit of nodes in an expanded schema: a schema may refer to itself in many places.
 const NODES: usize = 4_000;
+/// Limit in bytes for the names, texts and values of an expanded schema: the same text may be referred to in many places.
+const BYTES: usize = 128 << 10;
 const DEPTH: usize = 24;
 
 /// Keywords that Gemini accepts; it refuses or ignores all others.
@@ -17,7 +19,6 @@ const GEMINI: &[&str] = &[
     "items",
     "prefixItems",
     "minItems",
-    "maxItems",
     "minimum",
     "maximum",
     "enum",
@@ -28,12 +29,14 @@ const GEMINI: &[&str] = &[
 ];
 
 /// A schema for Gemini: references are inlined (cycles become plain objects), `allOf` is merged, type lists become
-/// `anyOf`; only enumerations of strings, only known formats, and no `default` beside alternatives.
+/// `anyOf`; only enumerations of strings, only known formats, and no `default` beside alternatives. The most items of a
+/// list are told in its description: Gemini refuses schemas in which their sum is large.
 pub fn for_gemini(schema: &Value) -> Value {
     let mut walk = Walk {
         root: schema,
         open: Vec::new(),
         nodes: 0,
+        bytes: 0,
     };
     walk.node(schema, 0)
 }
@@ -43,6 +46,7 @@ struct Walk<'a> {
     /// References that are being inlined, to detect a cycle.
     open: Vec<&'a str>,
     nodes: usize,
+    bytes: usize,
 }
 
 impl<'a> Walk<'a> {
@@ -57,6 +61,9 @@ impl<'a> Walk<'a> {
         }
         if let Some(name) = object.get("$ref").and_then(Value::as_str) {
             return self.reference(name, object, depth);
+        }
+        if self.bytes > BYTES {
+            return json!({ "type": type_of(object) });
         }
         let mut out = Map::new();
         for branch in object.get("allOf").and_then(Value::as_array).into_iter().flatten() {
@@ -78,6 +85,9 @@ impl<'a> Walk<'a> {
         }
         merge(&mut out, own);
         enumeration(&mut out);
+        if let Some(most) = object.get("maxItems").and_then(Value::as_u64) {
+            describe(&mut out, format!("At most {most} items."));
+        }
         format(&mut out);
         types(&mut out);
         if out.contains_key("anyOf") || out.contains_key("oneOf") {
@@ -90,14 +100,20 @@ impl<'a> Walk<'a> {
         match (key, value) {
             ("properties", Value::Object(map)) => Value::Object(
                 map.iter()
-                    .map(|(name, schema)| (name.clone(), self.node(schema, depth + 1)))
+                    .map(|(name, schema)| {
+                        self.bytes += name.len();
+                        (name.clone(), self.node(schema, depth + 1))
+                    })
                     .collect(),
             ),
             ("anyOf" | "oneOf" | "prefixItems", Value::Array(list)) => {
                 Value::Array(list.iter().map(|schema| self.node(schema, depth + 1)).collect())
             }
             ("items" | "additionalProperties", Value::Object(_)) => self.node(value, depth + 1),
-            _ => value.clone(),
+            _ => {
+                self.bytes += value.to_string().len();
+                value.clone()
+            }
         }
     }
 
@@ -113,7 +129,10 @@ impl<'a> Walk<'a> {
             Some(Value::Object(target)) => anything(target),
             _ => json!({}),
         };
-        if let (Some(text @ Value::String(_)), Some(out)) = (beside.get("description"), out.as_object_mut()) {
+        if let (Some(text @ Value::String(words)), Some(out)) = (beside.get("description"), out.as_object_mut())
+            && self.bytes <= BYTES
+        {
+            self.bytes += words.len();
             out.insert("description".into(), text.clone());
         }
         out
@@ -123,11 +142,16 @@ impl<'a> Walk<'a> {
 /// The rest of a schema that is not expanded further.
 fn anything(object: &Map<String, Value>) -> Value {
     let mut out = Map::new();
-    out.insert("type".into(), json!("object"));
+    out.insert("type".into(), json!(type_of(object)));
     if let Some(text @ Value::String(_)) = object.get("description") {
         out.insert("description".into(), text.clone());
     }
     Value::Object(out)
+}
+
+/// The type of a schema, where it is one.
+fn type_of(object: &Map<String, Value>) -> &str {
+    object.get("type").and_then(Value::as_str).unwrap_or("object")
 }
 
 fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
@@ -163,6 +187,11 @@ fn enumeration(out: &mut Map<String, Value>) {
     let told: Vec<String> = values.iter().map(Value::to_string).collect();
     let told = format!("One of: {}.", told.join(", "));
     out.shift_remove("enum");
+    describe(out, told);
+}
+
+/// Adds a sentence to the description.
+fn describe(out: &mut Map<String, Value>, told: String) {
     let text = match out.get("description").and_then(Value::as_str) {
         Some(text) if !text.is_empty() => format!("{text} {told}"),
         _ => told,

@@ -154,6 +154,18 @@ fn oauth(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Spanned<Cli
     let secret = map.text("client_secret", problems);
     let key = map.text("private_key", problems);
     let scopes = values(map.texts("scopes", problems));
+    let issuer = map.text("issuer", problems);
+    let token_url = map.text("token_url", problems);
+    if issuer.is_some() && token_url.is_some() {
+        let message = "`oauth` takes one of `issuer` and `token_url`";
+        let problem = Diagnostic::error("conflicting-keys", map.head(), message);
+        problems.push(problem.help("remove `issuer`: `token_url` is more exact"));
+    }
+    let is_odd = |url: &&Spanned<String>| !url.value.starts_with("https://") && !url.value.starts_with("http://");
+    for url in issuer.iter().chain(&token_url).filter(is_odd) {
+        let message = format!("`{}` is not the address of an authorization server", url.value);
+        problems.push(Diagnostic::error("bad-url", url.span, message).help("write `https://…`"));
+    }
     if secret.is_some() == key.is_some() {
         let message = "`oauth` needs exactly one of `client_secret` and `private_key`";
         let problem = Diagnostic::error("oauth-proof", map.head(), message);
@@ -173,6 +185,8 @@ fn oauth(reader: &mut Reader<'_>, problems: &mut Problems) -> Option<Spanned<Cli
         client_secret: secret.map(|text| text.value),
         private_key: key.map(|text| text.value),
         scopes,
+        issuer: issuer.map(|text| text.value),
+        token_url: token_url.map(|text| text.value),
     };
     Some(Spanned { value, span })
 }

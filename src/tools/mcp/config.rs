@@ -78,6 +78,17 @@ pub struct Credentials {
     pub client_id: String,
     pub proof: Proof,
     pub scopes: Vec<String>,
+    /// The authorization server that may learn the proof. `None`: one on the host of the MCP server.
+    pub authority: Option<Authority>,
+}
+
+/// An authorization server, as the recipe names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Authority {
+    /// Its URL; the token endpoint that the MCP server names must have the same origin.
+    Issuer(String),
+    /// The token endpoint itself.
+    TokenUrl(String),
 }
 
 /// How a client authenticates.

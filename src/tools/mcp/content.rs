@@ -1,13 +1,11 @@
 //! Converts the results of an MCP server to tool results.
 
+use super::limits::MEDIA;
 use crate::base::call::{Display, ToolFailure, ToolOutput};
 use crate::base::content::{Media, ToolContent};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{CallToolResult, ContentBlock, GetPromptResult, ResourceContents, Role};
-
-/// Upper limit in bytes for one image or sound.
-const MOST_MEDIA: usize = 20 << 20;
 
 /// Converts the result of a call.
 pub fn output(name: &str, result: CallToolResult) -> ToolOutput {
@@ -116,8 +114,8 @@ pub fn resource(contents: ResourceContents) -> ToolContent {
 }
 
 fn media(mime: String, data: String, name: Option<String>) -> ToolContent {
-    if data.len() / 4 * 3 > MOST_MEDIA {
-        return ToolContent::text(format!("[{mime}: left out, larger than {} MB]", MOST_MEDIA >> 20));
+    if data.len() / 4 * 3 > MEDIA {
+        return ToolContent::text(format!("[{mime}: left out, larger than {} MB]", MEDIA >> 20));
     }
     match STANDARD.decode(data.as_bytes()) {
         Ok(_) => ToolContent::Media(Media { mime, data, name }),

@@ -2,6 +2,7 @@
 //! offered.
 
 use super::elicit;
+use super::limits::{PROGRESS, QUESTION, QUESTIONS, cut};
 use crate::base::event::ProgressEvent;
 use crate::base::ids::CallId;
 use crate::base::secret::shortened;
@@ -14,11 +15,8 @@ use rmcp::model::{
     ErrorData, FormElicitationCapability, Implementation, ProgressNotificationParam, ProtocolVersion,
 };
 use rmcp::service::{NotificationContext, RequestContext, RoleClient};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-
-/// Limit in characters for how much of a server's question is quoted.
-const QUESTION: usize = 300;
 
 /// The client side of one connection. Clones share their state.
 #[derive(Clone)]
@@ -34,6 +32,8 @@ struct Heard {
     /// Requests to a server run one at a time (`RunningServer::ask`), so any progress belongs to this one.
     current: Mutex<Option<(CallId, LiveSender)>>,
     tools_changed: AtomicBool,
+    /// How many questions the server has asked during the current request.
+    questions: AtomicUsize,
 }
 
 impl Host {
@@ -46,14 +46,20 @@ impl Host {
         }
     }
 
-    /// Sets the call to which progress belongs; `None` to ignore progress.
+    /// Sets the call to which progress and questions belong.
     pub fn listen_for(&self, call: Option<(CallId, LiveSender)>) {
+        self.heard.questions.store(0, Ordering::SeqCst);
         *lock(&self.heard.current) = call;
     }
 
     /// Whether the server has reported a changed tool list since the last call of this function.
     pub fn tools_changed(&self) -> bool {
         self.heard.tools_changed.swap(false, Ordering::SeqCst)
+    }
+
+    /// Reports the changed tool list once more, because it could not be compared.
+    pub fn report_tools_changed(&self) {
+        self.heard.tools_changed.store(true, Ordering::SeqCst);
     }
 
     fn emit_progress(&self, chunk: String) {
@@ -80,6 +86,17 @@ impl ClientHandler for Host {
         request: ElicitRequestParams,
         _: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
+        let before = self.heard.questions.fetch_add(1, Ordering::SeqCst);
+        if before >= QUESTIONS {
+            if before == QUESTIONS {
+                let message = format!(
+                    "MCP server {} asked more than {QUESTIONS} questions in the middle of a call; the rest is declined and not told",
+                    self.name
+                );
+                self.notices.add("mcp_elicitation", message);
+            }
+            return Ok(ElicitResult::new(ElicitationAction::Decline));
+        }
         let answered = elicit::answer(&request);
         let how = match answered.action {
             ElicitationAction::Accept => "accepted with the defaults of the form",
@@ -105,12 +122,12 @@ impl ClientHandler for Host {
         let total = progress.total.map(|total| format!("/{total}")).unwrap_or_default();
         let message = progress
             .message
-            .map(|message| format!(" {message}"))
+            .map(|message| format!(" {}", cut(&message, PROGRESS)))
             .unwrap_or_default();
         self.emit_progress(format!("{}{total}{message}\n", progress.progress));
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.heard.tools_changed.store(true, Ordering::SeqCst);
+        self.report_tools_changed();
     }
 }

@@ -2,20 +2,19 @@
 
 use super::config::{Address, Config, McpContext, ServerProgram, Transport, Way};
 use super::host::Host;
+use super::inbox::Inbox;
+use super::limits::MESSAGE;
+use super::stdio::Stdio;
 use super::{http, oauth, sse};
 use crate::net::client::innermost;
 use crate::process::server_process::{self, Serve, Served, ServerExit};
 use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::async_rw::AsyncRwTransport;
-use std::io;
-use std::pin::Pin;
+use rmcp::transport::auth::AuthClient;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, ReadBuf};
 
 /// An open connection.
 pub struct Link {
@@ -25,42 +24,6 @@ pub struct Link {
     pub served: Option<Served>,
     /// Whether the connection ended because a message was longer than [`MESSAGE`].
     too_long: Arc<AtomicBool>,
-}
-
-/// Upper limit in bytes for one message on a server's stdout, as for an event over HTTP.
-const MESSAGE: usize = 32 << 20;
-
-/// The stdout of a server, which fails at a message of more than [`MESSAGE`] bytes. The library would leave such a
-/// message out and keep the connection, so that its call waited for the time limit.
-struct LineLimit<R> {
-    stdout: R,
-    /// Bytes of the current line so far.
-    line: usize,
-    /// Set before it fails.
-    too_long: Arc<AtomicBool>,
-}
-
-impl<R: AsyncRead + Unpin> AsyncRead for LineLimit<R> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stdout).poll_read(cx, buf))?;
-        for piece in buf
-            .filled()
-            .get(before..)
-            .unwrap_or_default()
-            .split_inclusive(|byte| *byte == b'\n')
-        {
-            self.line = self.line.saturating_add(piece.len());
-            if self.line > MESSAGE {
-                self.too_long.store(true, Ordering::Relaxed);
-                return Poll::Ready(Err(io::Error::other("the message is too long")));
-            }
-            if piece.ends_with(b"\n") {
-                self.line = 0;
-            }
-        }
-        Poll::Ready(Ok(()))
-    }
 }
 
 /// How long a server may take to exit after its stdin is closed.
@@ -73,9 +36,10 @@ impl Link {
     /// One sentence: the server cannot be started or reached, or does not initialize; with how its process ended.
     pub async fn open(config: &Config, with: &McpContext) -> Result<Self, String> {
         let host = Host::new(&config.name, &with.notices);
+        let inbox = Inbox::new(&config.name, &with.notices);
         match &config.way {
-            Way::Stdio(program) => stdio(&config.name, program, with, host).await,
-            Way::Url(address) => url(address, &host).await,
+            Way::Stdio(program) => stdio(&config.name, program, with, (host, inbox)).await,
+            Way::Url(address) => url(address, (&host, &inbox)).await,
         }
     }
 
@@ -85,7 +49,7 @@ impl Link {
     }
 
     /// Ends the server: closes the connection, then kills its process tree. Returns how its process ended, if there is
-    /// one.
+    /// one, or that its last message was too long.
     pub async fn close(self) -> Option<ServerExit> {
         let Self {
             running,
@@ -100,16 +64,18 @@ impl Link {
             }
             Err(running) => running.cancellation_token().cancel(),
         }
-        let served = served?;
-        ended(&served, &too_long).await
+        ended(served.as_ref(), &too_long).await
     }
 }
 
 /// How a server's process ended; it is killed if it has not. After a message that was too long, that is the reason.
-async fn ended(served: &Served, too_long: &AtomicBool) -> Option<ServerExit> {
-    let end = match served.wait(POLITE).await {
-        Some(end) => Some(end),
-        None => served.kill().await,
+async fn ended(served: Option<&Served>, too_long: &AtomicBool) -> Option<ServerExit> {
+    let end = match served {
+        None => None,
+        Some(served) => match served.wait(POLITE).await {
+            Some(end) => Some(end),
+            None => served.kill().await,
+        },
     };
     match too_long.load(Ordering::Relaxed) {
         true => Some(ServerExit {
@@ -120,7 +86,12 @@ async fn ended(served: &Served, too_long: &AtomicBool) -> Option<ServerExit> {
     }
 }
 
-async fn stdio(name: &str, program: &ServerProgram, with: &McpContext, host: Host) -> Result<Link, String> {
+async fn stdio(
+    name: &str,
+    program: &ServerProgram,
+    with: &McpContext,
+    (host, inbox): (Host, Inbox),
+) -> Result<Link, String> {
     let (notices, name) = (with.notices.clone(), name.to_owned());
     let what = Serve {
         words: program.words.clone(),
@@ -132,12 +103,7 @@ async fn stdio(name: &str, program: &ServerProgram, with: &McpContext, host: Hos
     };
     let serving = server_process::serve(what, &program.confinement).map_err(|error| error.to_string())?;
     let too_long = Arc::<AtomicBool>::default();
-    let messages = LineLimit {
-        stdout: serving.stdout,
-        line: 0,
-        too_long: Arc::clone(&too_long),
-    };
-    let pipes = AsyncRwTransport::new_client(messages, serving.stdin).with_max_line_length(usize::MAX);
+    let pipes = Stdio::new(serving.stdout, serving.stdin, inbox, Arc::clone(&too_long));
     match host
         .clone()
         .serve_with_lifecycle(pipes, ClientLifecycleMode::Initialize)
@@ -150,7 +116,7 @@ async fn stdio(name: &str, program: &ServerProgram, with: &McpContext, host: Hos
             too_long,
         }),
         Err(error) => {
-            let end = ended(&serving.served, &too_long).await;
+            let end = ended(Some(&serving.served), &too_long).await;
             Err(format!(
                 "{}{}",
                 said(&error),
@@ -177,15 +143,15 @@ pub fn ending(end: &ServerExit) -> String {
     text
 }
 
-async fn url(address: &Address, host: &Host) -> Result<Link, String> {
+async fn url(address: &Address, ends: (&Host, &Inbox)) -> Result<Link, String> {
     match address.kind {
-        Transport::Http => streamable(address, host).await.map_err(|(why, _)| why),
-        Transport::Sse => legacy(address, host).await,
-        Transport::Either => match streamable(address, host).await {
+        Transport::Http => streamable(address, ends).await.map_err(|(why, _)| why),
+        Transport::Sse => legacy(address, ends).await,
+        Transport::Either => match streamable(address, ends).await {
             Ok(link) => Ok(link),
             // The flag says that SSE would fail for the same reason, for example a missing authorization.
             Err((why, true)) => Err(why),
-            Err((first, false)) => legacy(address, host)
+            Err((first, false)) => legacy(address, ends)
                 .await
                 .map_err(|second| format!("streamable HTTP: {first}; SSE: {second}")),
         },
@@ -203,14 +169,15 @@ fn either() -> ClientLifecycleMode {
 /// Connects over Streamable HTTP; the flag in the error says that another transport would fail too, for example because
 /// the server requires authorization. If the server does not support the protocol without a handshake, the older one is
 /// tried.
-async fn streamable(address: &Address, host: &Host) -> Result<Link, (String, bool)> {
+async fn streamable(address: &Address, (host, inbox): (&Host, &Inbox)) -> Result<Link, (String, bool)> {
     let certain = |why: String| (why, true);
     let client = http::client(&address.url).await.map_err(certain)?;
     let headers = http::headers(&address.headers).map_err(certain)?;
     let config = http::config(&address.url, &headers);
-    let client = oauth::client(client, &address.url, address.oauth.as_ref())
+    let manager = oauth::manager(client.clone(), &address.url, address.oauth.as_ref())
         .await
         .map_err(certain)?;
+    let client = AuthClient::new(http::HttpClient::new(client, inbox.clone()), manager);
     let mut told = (String::new(), false);
     for mode in [either(), ClientLifecycleMode::Initialize] {
         let transport = StreamableHttpClientTransport::with_client(client.clone(), config.clone());
@@ -234,10 +201,11 @@ async fn streamable(address: &Address, host: &Host) -> Result<Link, (String, boo
 const UNAUTHORIZED: &str =
     "the server requires authorization: set `headers: { Authorization: \"Bearer ${TOKEN}\" }` or `oauth`";
 
-async fn legacy(address: &Address, host: &Host) -> Result<Link, String> {
+async fn legacy(address: &Address, (host, inbox): (&Host, &Inbox)) -> Result<Link, String> {
     let client = http::client(&address.url).await?;
     let headers = http::headers(&address.headers)?;
-    let transport = sse::Sse::connect(client, &address.url, headers)
+    let too_long = Arc::<AtomicBool>::default();
+    let transport = sse::Sse::connect(client, &address.url, headers, (inbox.clone(), Arc::clone(&too_long)))
         .await
         .map_err(|error| error.to_string())?;
     let running = host
@@ -248,7 +216,7 @@ async fn legacy(address: &Address, host: &Host) -> Result<Link, String> {
         running: Arc::new(running.map_err(|error| said(&error))?),
         host: host.clone(),
         served: None,
-        too_long: Arc::default(),
+        too_long,
     })
 }
 

@@ -6,17 +6,24 @@ mod content;
 mod elicit;
 mod host;
 mod http;
+mod inbox;
+mod limits;
 mod link;
 mod listing;
 mod names;
 mod oauth;
+mod outline;
 pub mod prompts;
+mod repair;
 pub mod resources;
 mod server;
 mod sse;
+mod stdio;
 mod tool;
 
-pub use config::{Address, CALL, Config, Credentials, McpContext, Proof, START, ServerProgram, Transport, Way};
+pub use config::{
+    Address, Authority, CALL, Config, Credentials, McpContext, Proof, START, ServerProgram, Transport, Way,
+};
 pub use server::{RunningServer, Servers};
 
 use super::Tool;

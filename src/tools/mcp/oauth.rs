@@ -2,15 +2,17 @@
 //! discovers the authorization server; this file requests and renews the tokens.
 
 use super::assertion;
-use super::config::{Credentials, Proof};
+use super::config::{Authority, Credentials, Proof};
+use super::limits::{DEPTH, METADATA, METADATA_VALUES};
+use super::outline::outline;
 use crate::net::addresses::address_is_public;
 use crate::net::client::is_loopback;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::{Client, Url};
 use rmcp::transport::auth::{
-    AuthClient, AuthError, AuthorizationManager, AuthorizationMetadata, CredentialStore, OAuthClientConfig,
-    OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest, StoredCredentials,
+    AuthError, AuthorizationManager, AuthorizationMetadata, CredentialStore, OAuthClientConfig, OAuthHttpClient,
+    OAuthHttpClientFuture, OAuthHttpRequest, StoredCredentials,
 };
 use serde_json::Value;
 use std::net::IpAddr;
@@ -19,19 +21,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// Upper limit in bytes for a response of an authorization server.
-const MOST: usize = 1 << 20;
 /// Default time limit of one request.
 const TIME: Duration = Duration::from_secs(30);
 /// A token is renewed if it expires within this time.
 const EARLY: Duration = Duration::from_secs(30);
 
-/// The client of a server: with a token that it renews, or without one where the recipe has no credentials. Both are of
-/// one type, so that the transport is compiled once.
+/// What authorizes the requests to a server: with a token that it renews, or without one where the recipe has no
+/// credentials. Both are of one type, so that the transport is compiled once.
 ///
 /// # Errors
 /// One sentence: the authorization server cannot be reached or gives no token.
-pub async fn client(client: Client, url: &str, with: Option<&Credentials>) -> Result<AuthClient<Client>, String> {
+pub async fn manager(client: Client, url: &str, with: Option<&Credentials>) -> Result<AuthorizationManager, String> {
     let server = Url::parse(url).map_err(|error| error.to_string())?;
     let http: Arc<dyn OAuthHttpClient> = Arc::new(Door {
         client: client.clone(),
@@ -39,11 +39,10 @@ pub async fn client(client: Client, url: &str, with: Option<&Credentials>) -> Re
     });
     let manager = AuthorizationManager::new_with_oauth_http_client(url, http);
     let manager = manager.await.map_err(trouble)?;
-    let manager = match with {
-        None => manager,
-        Some(with) => authorize(manager, client.clone(), (url, &server), with).await?,
-    };
-    Ok(AuthClient::new(client, manager))
+    match with {
+        None => Ok(manager),
+        Some(with) => authorize(manager, client, (url, &server), with).await,
+    }
 }
 
 fn trouble(error: AuthError) -> String {
@@ -58,13 +57,13 @@ async fn authorize(
     with: &Credentials,
 ) -> Result<AuthorizationManager, String> {
     let metadata = manager.resolve_metadata().await.map_err(trouble)?.metadata;
+    let endpoint = endpoint(server, with.authority.as_ref(), &metadata)
+        .await
+        .map_err(|why| format!("OAuth: {why}"))?;
     let tokens = Tokens {
-        asking: Asking::new(client, url, with, &metadata)?,
+        asking: Asking::new(client, (url, endpoint), with, &metadata)?,
         held: Mutex::new(None),
     };
-    may_send_to(server, &tokens.asking.endpoint)
-        .await
-        .map_err(|why| format!("OAuth: the token endpoint: {why}"))?;
     tokens.current().await?;
     manager.set_metadata(metadata);
     // The redirect URL is required by the type but unused: client credentials involve no redirect.
@@ -72,6 +71,58 @@ async fn authorize(
     manager.configure_client(nowhere).map_err(trouble)?;
     manager.set_credential_store(tokens);
     Ok(manager)
+}
+
+/// Where the proof of the client is sent to. A server could name any place in its metadata, so it is one that the recipe
+/// names, or on the server's own host.
+async fn endpoint(
+    server: &Url,
+    authority: Option<&Authority>,
+    metadata: &AuthorizationMetadata,
+) -> Result<Url, String> {
+    let parsed = |what: &str, text: &str| Url::parse(text).map_err(|error| format!("{what} `{text}`: {error}"));
+    if let Some(Authority::TokenUrl(given)) = authority {
+        let given = parsed("`token_url`", given)?;
+        return match is_protected(&given) {
+            true => Ok(given),
+            false => Err(format!("`token_url` {given} is not an https URL")),
+        };
+    }
+    let named = parsed("the token endpoint", &metadata.token_endpoint)?;
+    // An assertion is for the issuer, so one elsewhere must not be named either.
+    let issuer = metadata.issuer.as_deref().map(|issuer| parsed("the issuer", issuer));
+    let issuer = issuer.transpose()?;
+    let both = || std::iter::once(&named).chain(&issuer);
+    match authority {
+        Some(Authority::Issuer(given)) => {
+            let given = parsed("`issuer`", given)?;
+            if let Some(other) = both().find(|one| one.origin() != given.origin()) {
+                return Err(format!(
+                    "the server names {other} for tokens, which is not at the recipe's `issuer` {given}: no credentials were \
+                     sent; if it is right, name the token endpoint as `token_url` in `oauth`"
+                ));
+            }
+            match is_protected(&named) {
+                true => Ok(named),
+                false => Err(format!("the token endpoint {named} is not an https URL")),
+            }
+        }
+        _ => {
+            if let Some(other) = both().find(|one| one.host_str() != server.host_str()) {
+                return Err(format!(
+                    "the server names {other} for tokens, which is on another host: no credentials were sent; if it is \
+                     right, name the authorization server as `issuer` in `oauth`"
+                ));
+            }
+            let may = may_send_to(server, &named).await;
+            may.map(|()| named).map_err(|why| format!("the token endpoint: {why}"))
+        }
+    }
+}
+
+/// Whether nobody else reads what is sent there.
+fn is_protected(url: &Url) -> bool {
+    url.scheme() == "https" || url.host_str().is_some_and(is_loopback)
 }
 
 /// The parameters of a token request.
@@ -89,7 +140,12 @@ struct Asking {
 }
 
 impl Asking {
-    fn new(client: Client, url: &str, with: &Credentials, metadata: &AuthorizationMetadata) -> Result<Self, String> {
+    fn new(
+        client: Client,
+        (url, endpoint): (&str, Url),
+        with: &Credentials,
+        metadata: &AuthorizationMetadata,
+    ) -> Result<Self, String> {
         let texts = |key: &str| -> Option<Vec<String>> {
             let listed = metadata.additional_fields.get(key)?.as_array()?;
             Some(listed.iter().filter_map(Value::as_str).map(str::to_owned).collect())
@@ -111,8 +167,6 @@ impl Asking {
             let methods = methods.unwrap_or_default().join(", ");
             return Err(format!("OAuth: the server accepts no `{named}`; it accepts: {methods}"));
         }
-        let endpoint = &metadata.token_endpoint;
-        let endpoint = Url::parse(endpoint).map_err(|error| format!("OAuth: the token endpoint: {error}"))?;
         Ok(Self {
             client,
             endpoint,
@@ -255,15 +309,23 @@ fn escaped(text: &str) -> String {
     pair.strip_prefix('=').unwrap_or(&pair).to_owned()
 }
 
+/// The body of an answer, which may be parsed if it is JSON.
 async fn whole(mut answer: reqwest::Response) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     while let Some(piece) = answer.chunk().await.map_err(|error| error.to_string())? {
         body.extend_from_slice(&piece);
-        if body.len() > MOST {
-            return Err("the answer is too long".to_owned());
+        if body.len() > METADATA {
+            return Err(format!("the answer has more than {METADATA} bytes"));
         }
     }
-    Ok(body)
+    let is_json = matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
+    let found = outline(&body);
+    match is_json && (found.values > METADATA_VALUES || found.depth > DEPTH) {
+        true => Err(format!(
+            "the answer has more than {METADATA_VALUES} JSON values, or more than {DEPTH} within each other"
+        )),
+        false => Ok(body),
+    }
 }
 
 /// Whether a server may make this program send a request to a URL. Otherwise anybody who runs a server could reach what
@@ -365,6 +427,7 @@ mod tests {
             client_id: "me".to_owned(),
             proof: Proof::Secret("a b:c".to_owned()),
             scopes: vec!["read".to_owned()],
+            authority: None,
         }
     }
 
@@ -378,11 +441,26 @@ mod tests {
         for (lasts, times) in [(3600, 1), (1, 4)] {
             let (server, client) = server(json!(["client_secret_post"]), lasts).await;
             let url = format!("{}/mcp", server.uri());
-            let manager = super::client(client, &url, Some(&secret())).await.unwrap();
+            let manager = super::manager(client, &url, Some(&secret())).await.unwrap();
             for _ in 0..3 {
                 assert_eq!(manager.get_access_token().await.unwrap(), "t");
             }
             assert_eq!(asked(&server).await, times, "{lasts}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_with_too_many_values_is_refused() {
+        let server = MockServer::start().await;
+        let wide = format!("{{\"a\":[{}0]}}", "0,".repeat(METADATA_VALUES));
+        let page = format!("<p>{}", ",".repeat(METADATA_VALUES * 2));
+        for (body, fits) in [(wide, false), (page, true)] {
+            server.reset().await;
+            let answer = ResponseTemplate::new(200).set_body_string(body);
+            Mock::given(method("GET")).respond_with(answer).mount(&server).await;
+            let client = super::super::http::client(&server.uri()).await.unwrap();
+            let answer = client.get(server.uri()).send().await.unwrap();
+            assert_eq!(whole(answer).await.is_ok(), fits);
         }
     }
 
@@ -407,6 +485,70 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_secret_goes_to_no_place_that_only_the_server_names() {
+        let issuer = |url: &str| Some(Authority::Issuer(url.to_owned()));
+        let token_url = |url: &str| Some(Authority::TokenUrl(url.to_owned()));
+        for (named, by, authority, sent) in [
+            (
+                "https://8.8.8.8:9/t",
+                "https://8.8.8.8",
+                None,
+                Some("https://8.8.8.8:9/t"),
+            ),
+            ("https://1.1.1.1/t", "https://8.8.8.8", None, None),
+            ("https://8.8.8.8/t", "https://1.1.1.1", None, None),
+            ("http://8.8.8.8/t", "https://8.8.8.8", None, None),
+            (
+                "https://1.1.1.1/t",
+                "https://1.1.1.1",
+                issuer("https://1.1.1.1/realm"),
+                Some("https://1.1.1.1/t"),
+            ),
+            ("https://1.1.1.1/t", "https://8.8.8.8", issuer("https://1.1.1.1"), None),
+            ("https://8.8.8.8/t", "https://8.8.8.8", issuer("https://1.1.1.1"), None),
+            ("http://1.1.1.1/t", "http://1.1.1.1", issuer("http://1.1.1.1"), None),
+            (
+                "https://8.8.8.8/t",
+                "https://8.8.8.8",
+                token_url("https://1.1.1.1/o"),
+                Some("https://1.1.1.1/o"),
+            ),
+            (
+                "https://8.8.8.8/t",
+                "https://8.8.8.8",
+                token_url("http://1.1.1.1/o"),
+                None,
+            ),
+        ] {
+            let metadata = json!({ "issuer": by, "authorization_endpoint": by, "token_endpoint": named });
+            let metadata = serde_json::from_value(metadata).unwrap();
+            let server = Url::parse("https://8.8.8.8/mcp").unwrap();
+            let chosen = endpoint(&server, authority.as_ref(), &metadata).await;
+            assert_eq!(
+                chosen.ok().as_ref().map(Url::as_str),
+                sent,
+                "{named} {by} {authority:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_names_itself_instead_of_the_issuer_learns_nothing() {
+        let (server, client) = server(json!(["client_secret_post"]), 3600).await;
+        let url = format!("{}/mcp", server.uri());
+        for (issuer, times) in [("http://127.0.0.1:1/".to_owned(), 0), (server.uri(), 1)] {
+            let with = Credentials {
+                authority: Some(Authority::Issuer(issuer)),
+                ..secret()
+            };
+            let told = super::manager(client.clone(), &url, Some(&with)).await.err();
+            assert_eq!(told.is_none(), times == 1, "{told:?}");
+            assert!(told.is_none_or(|told| told.contains("no credentials were sent")));
+            assert_eq!(asked(&server).await, times);
+        }
+    }
+
+    #[tokio::test]
     async fn metadata_on_another_host_of_this_machine_is_not_asked_for() {
         let listener = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
         let other = MockServer::builder().listener(listener).start().await;
@@ -419,7 +561,7 @@ mod tests {
                 .mount(&server)
                 .await;
             // Whether the server is usable without these metadata is not the question here.
-            let _ = super::client(client, &format!("{}/mcp", server.uri()), Some(&secret())).await;
+            let _ = super::manager(client, &format!("{}/mcp", server.uri()), Some(&secret())).await;
             let asked = if is_other { &other } else { &server }
                 .received_requests()
                 .await
@@ -433,7 +575,7 @@ mod tests {
     async fn the_secret_goes_into_the_header_if_the_server_does_not_say_where() {
         let (server, client) = server(Value::Null, 3600).await;
         let url = format!("{}/mcp", server.uri());
-        super::client(client, &url, Some(&secret())).await.unwrap();
+        super::manager(client, &url, Some(&secret())).await.unwrap();
         let all = server.received_requests().await.unwrap();
         let token = all.iter().find(|request| request.url.path() == "/token").unwrap();
         let basic = format!("Basic {}", STANDARD.encode("me:a+b%3Ac"));
@@ -452,7 +594,7 @@ mod tests {
             .expect(0)
             .mount(&server)
             .await;
-        super::client(client.clone(), &url, Some(&secret())).await.unwrap();
+        super::manager(client.clone(), &url, Some(&secret())).await.unwrap();
         let all = server.received_requests().await.unwrap();
         let token = all.iter().find(|request| request.url.path() == "/token").unwrap();
         assert_eq!(token.headers["authorization"], basic);
@@ -461,7 +603,7 @@ mod tests {
             proof: Proof::Key(String::new()),
             ..secret()
         };
-        let told = super::client(client, &url, Some(&key)).await.err().unwrap();
+        let told = super::manager(client, &url, Some(&key)).await.err().unwrap();
         assert!(told.contains("accepts no `private_key`"), "{told}");
     }
 }

@@ -2,6 +2,7 @@
 //! a step.
 
 use super::content;
+use super::limits::PROMPT;
 use super::names::tool_name;
 use super::server::{RunningServer, ServerRequest};
 use super::tool::prepared;
@@ -15,9 +16,6 @@ use rmcp::model::Prompt;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Upper limit in bytes for the prompt of a step, media as base64.
-const MOST: usize = 16 << 20;
 
 /// One prompt as a tool.
 pub struct PromptTool {
@@ -140,11 +138,11 @@ pub async fn given(
         ToolContent::Media(media) => media.data.len(),
     };
     let bytes: usize = content.iter().map(size).sum();
-    if content.is_empty() || bytes > MOST {
+    if content.is_empty() || bytes > PROMPT {
         let why = if content.is_empty() {
             "nothing".to_owned()
         } else {
-            format!("{bytes} bytes; the limit is {MOST}")
+            format!("{bytes} bytes; the limit is {PROMPT}")
         };
         return Err(Missing::Failed(format!("its prompt `{name}` contains {why}")));
     }

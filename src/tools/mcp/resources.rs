@@ -1,6 +1,6 @@
 //! The tools `list_mcp_resources` and `read_mcp_resource`, offered if a server has resources.
 
-use super::listing::MOST;
+use super::limits::{LINE, LISTED};
 use super::server::{RunningServer, ServerRequest, Servers};
 use crate::base::access::Access;
 use crate::base::call::{Offered, ToolEffects, ToolKind, ToolOrigin, ToolOutput, ToolSpec};
@@ -11,9 +11,6 @@ use crate::tools::{PreparedCall, Tool, ToolContext, ToolError, schema};
 use crate::workspace::Workspace;
 use serde_json::Value;
 use std::sync::Arc;
-
-/// Upper limit in characters for a line of the list.
-const LINE: usize = 300;
 
 /// Both tools, if a server has resources.
 pub fn tools(servers: &Servers) -> Vec<Arc<dyn Tool>> {
@@ -173,7 +170,7 @@ async fn list(servers: Vec<Arc<RunningServer>>, context: ToolContext) -> Result<
         }
         if more {
             push(&format!(
-                "[{}: its list goes on; only the first {MOST} resources or pages were read]",
+                "[{}: its list goes on; only the first {LISTED} resources or pages were read]",
                 server.name()
             ));
         }

@@ -3,8 +3,9 @@
 
 use super::config::{Config, McpContext};
 use super::host::Host;
+use super::limits::LISTED;
 use super::link::{Link, ending};
-use super::listing::{MOST, chosen, digest, error_text, listed, page, tools_of};
+use super::listing::{Pages, chosen, digest, error_text, listed, page, tools_of};
 use super::{content, http, names};
 use crate::base::call::ToolOutput;
 use crate::base::event::SERVER_LOST;
@@ -102,22 +103,27 @@ impl RunningServer {
             Ok(started) => started?,
             Err(_) => return Err(unanswered(time)),
         };
-        let (tools, left_out) = chosen(&config, listed.tools);
+        let (tools, prompts, left_out) = chosen(&config, listed.tools, listed.prompts);
         for why in left_out {
             with.notices
                 .add("mcp_tool", format!("MCP server {}: {why}", config.name));
         }
-        if listed.more_prompts {
-            let message = format!(
-                "MCP server {}: its list of prompts goes on; only the first {MOST} prompts or pages were read",
-                config.name
-            );
-            with.notices.add("mcp_prompt", message);
+        for (more, code, what) in [
+            (listed.more_tools, "mcp_tool", "tools"),
+            (listed.more_prompts, "mcp_prompt", "prompts"),
+        ] {
+            if more {
+                let message = format!(
+                    "MCP server {}: its list of {what} goes on; only the first {LISTED} {what} or pages were read",
+                    config.name
+                );
+                with.notices.add(code, message);
+            }
         }
         let definitions = tools.iter().map(|tool| (tool.name.to_string(), digest(tool))).collect();
         let server = Arc::new(Self {
             definitions,
-            prompts: listed.prompts,
+            prompts,
             resources: listed.resources,
             turn: Mutex::new(()),
             link: Mutex::new(State {
@@ -184,7 +190,8 @@ impl RunningServer {
     /// `mcp_tool_error` for a request that it refuses, `timeout` and `cancelled`.
     pub async fn ask(&self, what: ServerRequest, label: &str, context: &ToolContext) -> Result<ToolOutput, ToolError> {
         let _turn = self.turn(label, context).await?;
-        let running = self.connected(label, Some(&what), context).await?;
+        let until = self.until(context);
+        let running = self.connected(label, Some(&what), (until, context)).await?;
         let asked = async {
             match what {
                 ServerRequest::Tool(name, args) => {
@@ -206,9 +213,15 @@ impl RunningServer {
                 }
             }
         };
-        let answer = bounded(label, asked, self.config.call, context).await;
+        let answer = bounded(label, asked, until, context).await;
         drop(running);
         self.answered(label, answer).await
+    }
+
+    /// When a request that begins now must be answered.
+    fn until(&self, context: &ToolContext) -> Instant {
+        let own = Instant::now().checked_add(self.config.call);
+        own.map_or(context.deadline, |own| own.min(context.deadline))
     }
 
     /// The open connection, which reports progress to the call of `context`. `what`: the request; a tool may be withdrawn.
@@ -216,10 +229,10 @@ impl RunningServer {
         &self,
         label: &str,
         what: Option<&ServerRequest>,
-        context: &ToolContext,
+        (until, context): (Instant, &ToolContext),
     ) -> Result<Arc<RunningService<RoleClient, Host>>, ToolError> {
         let mut state = self.link.lock().await;
-        self.ensure(&mut state, context).await?;
+        self.ensure(&mut state, (label, until, context)).await?;
         if let Some(ServerRequest::Tool(name, _)) = what
             && let Some(why) = state.withdrawn.get(name)
         {
@@ -280,23 +293,19 @@ impl RunningServer {
     /// As [`Self::ask`].
     pub async fn resources(&self, context: &ToolContext) -> Result<(Vec<Resource>, bool), ToolError> {
         let _turn = self.turn(self.name(), context).await?;
-        let running = self.connected(self.name(), None, context).await?;
+        let until = self.until(context);
+        let running = self.connected(self.name(), None, (until, context)).await?;
         let asked = async {
-            let mut all = Vec::new();
-            let (mut cursor, mut seen) = (None, 0);
+            let (mut pages, mut cursor) = (Pages::empty(), None);
             loop {
                 let page = running.list_resources(Some(page(cursor))).await?;
-                seen += page.resources.len().max(1);
-                all.extend(page.resources);
                 cursor = page.next_cursor;
-                if cursor.is_none() || seen >= MOST {
-                    let more = cursor.is_some() || all.len() > MOST;
-                    all.truncate(MOST);
-                    return Ok((all, more));
+                if !pages.takes(page.resources) || cursor.is_none() {
+                    return Ok(pages.done(cursor.is_some()));
                 }
             }
         };
-        let answer = bounded(self.name(), asked, self.config.call, context).await;
+        let answer = bounded(self.name(), asked, until, context).await;
         drop(running);
         self.answered(self.name(), answer).await
     }
@@ -325,14 +334,21 @@ impl RunningServer {
     }
 
     /// Ensures an open connection, and that withdrawn tools are not called.
-    async fn ensure(&self, state: &mut State, context: &ToolContext) -> Result<(), ToolError> {
+    async fn ensure(
+        &self,
+        state: &mut State,
+        (label, until, context): (&str, Instant, &ToolContext),
+    ) -> Result<(), ToolError> {
         if state.closed {
             return Err(gone(self.name(), ": the run is ending"));
         }
         if state.link.as_ref().is_none_or(Link::is_closed) {
             self.restart(state, context).await?;
-        } else if state.link.as_ref().is_some_and(|link| link.host.tools_changed()) {
-            self.compare(state).await;
+            // The tools of the new process may be others.
+            return self.compare(state, (label, self.until(context), context)).await;
+        }
+        if state.link.as_ref().is_some_and(|link| link.host.tools_changed()) {
+            self.compare(state, (label, until, context)).await?;
         }
         Ok(())
     }
@@ -361,7 +377,6 @@ impl RunningServer {
                     format!("MCP server {} ended and was restarted", self.name()),
                 );
                 state.link = Some(link);
-                self.compare(state).await;
                 Ok(())
             }
             Ok(Err(why)) => Err(self.not_again(state, &why)),
@@ -382,13 +397,33 @@ impl RunningServer {
         }
     }
 
-    /// Compares the tools with those at the start.
-    async fn compare(&self, state: &mut State) {
-        let Some(link) = &state.link else { return };
-        let now = match tokio::time::timeout(LOOK, tools_of(link)).await {
-            Ok(Ok(tools)) => tools.iter().map(|tool| (tool.name.to_string(), digest(tool))).collect(),
+    /// Compares the tools with those at the start, in the time of the request `label` that must wait for it.
+    ///
+    /// # Errors
+    /// `timeout` and `cancelled`, as [`Self::ask`]; the next request compares them again.
+    async fn compare(
+        &self,
+        state: &mut State,
+        (label, until, context): (&str, Instant, &ToolContext),
+    ) -> Result<(), ToolError> {
+        let Some(link) = &state.link else { return Ok(()) };
+        let listed = async { Ok(tools_of(link).await) };
+        let left = until.saturating_duration_since(Instant::now()).min(LOOK);
+        let now = match bounded(label, listed, Instant::now() + left, context).await {
+            Ok(Ok((tools, _))) => tools.iter().map(|tool| (tool.name.to_string(), digest(tool))).collect(),
             // If listing fails, all tools count as gone.
-            _ => BTreeMap::new(),
+            Ok(Err(_)) | Err(Failed::Service(_)) => BTreeMap::new(),
+            Err(Failed::Told(error)) => {
+                link.host.report_tools_changed();
+                if context.cancel.is_cancelled() {
+                    return Err(error);
+                }
+                let message = format!(
+                    "{label}: the server may have other tools now; asked for them, {}: the call was not made",
+                    unanswered(left)
+                );
+                return Err(ToolError::model("timeout", message));
+            }
         };
         for (name, digest) in &self.definitions {
             let why = match now.get(name) {
@@ -405,6 +440,7 @@ impl RunningServer {
                 self.with.notices.add("mcp_tool_changed", message);
             }
         }
+        Ok(())
     }
 }
 
@@ -432,10 +468,10 @@ enum Failed {
 async fn bounded<T>(
     label: &str,
     asked: impl Future<Output = Result<T, ServiceError>>,
-    time: Duration,
+    until: Instant,
     context: &ToolContext,
 ) -> Result<T, Failed> {
-    let left = time.min(context.deadline.saturating_duration_since(Instant::now()));
+    let left = until.saturating_duration_since(Instant::now());
     tokio::select! {
         biased;
         () = context.cancel.cancelled() => {
@@ -443,7 +479,7 @@ async fn bounded<T>(
         }
         answer = asked => answer.map_err(Failed::Service),
         () = tokio::time::sleep(left) => {
-            let message = format!("{label}: no answer within {} s; the call was cancelled", left.as_secs_f32());
+            let message = format!("{label}: {}; the call was cancelled", unanswered(left));
             Err(Failed::Told(ToolError::model("timeout", message)))
         }
     }

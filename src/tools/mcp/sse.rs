@@ -1,5 +1,7 @@
 //! The HTTP with SSE transport of protocol version 2024-11-05: one event stream to read, one URL to post to.
 
+use super::inbox::Inbox;
+use super::limits::MESSAGE;
 use crate::net::client::innermost;
 use crate::net::sse::{Frame, SseDecoder};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
@@ -7,11 +9,11 @@ use reqwest::{Client, Response, Url};
 use rmcp::service::{RoleClient, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Upper limit in bytes for one event.
-const EVENT: usize = 32 << 20;
 /// Upper limit for messages in the queue.
 const WAITING: usize = 64;
 
@@ -33,15 +35,22 @@ pub struct Sse {
     /// The URL for messages.
     post: Url,
     messages: mpsc::Receiver<RxJsonRpcMessage<RoleClient>>,
+    inbox: Inbox,
     reader: JoinHandle<()>,
 }
 
 impl Sse {
-    /// Opens the stream and waits for the URL for messages, which must have the same origin.
+    /// Opens the stream and waits for the URL for messages, which must have the same origin. The flag is set before the
+    /// connection ends because of an event of more than [`MESSAGE`] bytes.
     ///
     /// # Errors
     /// [`SseError`]: the server cannot be reached or refuses the request, or what it sends is not such a stream.
-    pub async fn connect(client: Client, url: &str, headers: HeaderMap) -> Result<Self, SseError> {
+    pub async fn connect(
+        client: Client,
+        url: &str,
+        headers: HeaderMap,
+        (inbox, too_long): (Inbox, Arc<AtomicBool>),
+    ) -> Result<Self, SseError> {
         let url = Url::parse(url).map_err(|error| SseError::Other(format!("bad URL: {error}")))?;
         let request = client
             .get(url.clone())
@@ -65,12 +74,13 @@ impl Sse {
                 "the server answers with `{kind}`, not with an event stream"
             )));
         }
-        let mut stream = Stream::new(response);
+        let mut stream = Stream::new(response, too_long);
         let post = stream.endpoint(&url).await?;
         let (tell, messages) = mpsc::channel(WAITING);
+        let received = inbox.clone();
         let reader = tokio::spawn(async move {
             while let Some(frame) = stream.next().await {
-                let Ok(message) = serde_json::from_str(&frame.data) else {
+                let Some(message) = received.message(frame.data.as_bytes()) else {
                     continue;
                 };
                 if tell.send(message).await.is_err() {
@@ -83,6 +93,7 @@ impl Sse {
             headers,
             post,
             messages,
+            inbox,
             reader,
         })
     }
@@ -92,14 +103,16 @@ impl Sse {
 struct Stream {
     response: Response,
     decoder: SseDecoder,
+    too_long: Arc<AtomicBool>,
     ready: std::collections::VecDeque<Frame>,
 }
 
 impl Stream {
-    fn new(response: Response) -> Self {
+    fn new(response: Response, too_long: Arc<AtomicBool>) -> Self {
         Self {
             response,
-            decoder: SseDecoder::new(EVENT),
+            decoder: SseDecoder::new(MESSAGE),
+            too_long,
             ready: std::collections::VecDeque::new(),
         }
     }
@@ -112,7 +125,10 @@ impl Stream {
             }
             let piece = self.response.chunk().await.ok()??;
             let mut frames = Vec::new();
-            self.decoder.push(&piece, &mut frames).ok()?;
+            if self.decoder.push(&piece, &mut frames).is_err() {
+                self.too_long.store(true, Ordering::Relaxed);
+                return None;
+            }
             self.ready.extend(frames);
         }
     }
@@ -149,6 +165,7 @@ impl Transport<RoleClient> for Sse {
         &mut self,
         item: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), SseError>> + Send + 'static {
+        self.inbox.sent(&item);
         let body = serde_json::to_vec(&item).map_err(|error| SseError::Other(error.to_string()));
         let request = self.client.post(self.post.clone()).headers(self.headers.clone());
         async move {

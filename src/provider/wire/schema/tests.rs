@@ -22,6 +22,10 @@ fn gemini_table() {
             json!({"type": "integer", "enum": [1, 2], "description": "d"}),
             json!({"type": "integer", "description": "d One of: 1, 2."}),
         ),
+        (
+            json!({"type": "array", "description": "d", "maxItems": 900, "minItems": 1}),
+            json!({"type": "array", "description": "d At most 900 items.", "minItems": 1}),
+        ),
         (json!({"const": "a"}), json!({"enum": ["a"], "type": "string"})),
         (json!({"type": "string", "format": "uri"}), json!({"type": "string"})),
         (
@@ -72,6 +76,19 @@ fn wide_schemas_are_cut() {
     definitions.insert("d12".into(), json!({"type": "string"}));
     let schema = json!({"$ref": "#/$defs/d0", "$defs": definitions});
     assert!(for_gemini(&schema).to_string().len() < 1_000_000);
+}
+
+#[test]
+fn text_that_is_referred_to_often_is_cut() {
+    let properties: Map<String, Value> = (0..500)
+        .map(|n| (format!("p{n}"), json!({"$ref": "#/$defs/long"})))
+        .collect();
+    let long = json!({"type": "string", "description": "x".repeat(8_000)});
+    let schema = json!({"type": "object", "properties": properties, "$defs": {"long": long}});
+    let clean = for_gemini(&schema);
+    assert!(clean.to_string().len() < 2 * BYTES);
+    assert_eq!(clean["properties"]["p0"]["description"], long["description"]);
+    assert_eq!(clean["properties"]["p499"], json!({"type": "string"}));
 }
 
 #[test]
