@@ -195,7 +195,7 @@ async fn attempt(
 enum Tree {
     Own {
         path: PathBuf,
-        _held: std::fs::File,
+        _held: run_dirs::HeldWorkspace,
     },
     Isolated {
         made: Box<isolate::Isolated>,

@@ -322,6 +322,10 @@ async fn drive(
     if !unsandboxed::has_git() && may_change_files(&session)? {
         return Err(Refusal::Environment(unsandboxed::no_git()));
     }
+    if session.policies.sandbox().level != WishedLevel::None && may_run_commands(&session)? {
+        // Else the first command would end a run that has paid for requests.
+        journal_place::check_state([session.workspace.root()]).map_err(Refusal::Environment)?;
+    }
     let mut own = bootstrap::private(session.workspace.root())?;
     origin::give(&mut own, &session.beside, &session.plan)?;
     if let Some(isolated) = &session.isolated {
@@ -494,6 +498,19 @@ fn may_change_files(session: &RunSession) -> Result<bool, Refusal> {
     let builtin = bootstrap::registry(false)?;
     let may = |spec: &ToolSpec| changes(spec.kind) && session.policies.may_allow(&spec.name, spec.kind, &spec.origin);
     Ok(builtin.specs().into_iter().any(may))
+}
+
+/// Whether the run may start a command: a step, a check, a server, or a call of the model.
+fn may_run_commands(session: &RunSession) -> Result<bool, Refusal> {
+    let plan = &session.plan;
+    if plan.tools.starts_programs() || plan.steps.iter().any(is_checked) {
+        return Ok(true);
+    }
+    let (offered, _) = bootstrap::registry(false)?.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
+    let may = |spec: &ToolSpec| {
+        spec.kind == ToolKind::Execute && session.policies.may_allow(&spec.name, spec.kind, &spec.origin)
+    };
+    Ok(offered.specs().into_iter().any(may))
 }
 
 /// A cost limit can only be enforced if the price is known.
