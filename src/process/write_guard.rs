@@ -27,6 +27,7 @@ mod origins;
 mod overlap;
 mod prepare;
 mod registrations;
+mod unchecked;
 mod walk;
 
 use super::confine::spec::WorkspaceReach;
@@ -39,6 +40,7 @@ pub(super) use index_view::unmark_left;
 pub use links::SeparatedLinks;
 pub use masks::{Masks, SecretPaths};
 use node::{HeldContents, TreeNode};
+pub use unchecked::closed_since;
 pub use objects::{KeptObjects, NOT_KEPT};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
