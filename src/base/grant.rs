@@ -169,7 +169,9 @@ impl Undone {
                 "name the path itself in `paths`; for git commands, list `.git/**` in `paths` of their own rule"
             }
             ADDED_EMPTY => ADDED_EMPTY_FIX,
-            KEPT_ASIDE => "the command moved this away, and its place is taken: it is kept under this name; move it where it belongs",
+            KEPT_ASIDE => {
+                "the command moved this away, and its place is taken: it is kept under this name; move it where it belongs"
+            }
             "not_granted" => "name the path as an operand, or add a rule that names the path",
             _ => "change fewer files in one command",
         }
@@ -249,7 +251,9 @@ pub fn described(undone: &[Undone]) -> String {
             let rule = rule.map_or(String::new(), |rule| format!(", rule {rule}"));
             let back = match (*back, *code) {
                 (true, _) => "",
-                (false, KEPT_ASIDE) => ": moved away by the command and kept under this name, because its place is taken",
+                (false, KEPT_ASIDE) => {
+                    ": moved away by the command and kept under this name, because its place is taken"
+                }
                 (false, _) => ", could not be undone",
             };
             text.push_str(&format!(" ({code}{rule}{back})"));

@@ -193,7 +193,10 @@ pub fn hold_workspace(workspace: &Path) -> Result<HeldWorkspace, JournalError> {
     let settled = no_follow::settled(workspace);
     let is_repository = |dir: &&Path| dir.join(".git").symlink_metadata().is_ok();
     let top = settled.ancestors().filter(is_repository).last();
-    let around = settled.ancestors().skip(1).take_while(|dir| top.is_some_and(|top| dir.starts_with(top)));
+    let around = settled
+        .ancestors()
+        .skip(1)
+        .take_while(|dir| top.is_some_and(|top| dir.starts_with(top)));
     for dir in around {
         // Of one that this user cannot open nobody of this user has a lock.
         if let Ok(file) = File::open(dir) {

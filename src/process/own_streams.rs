@@ -13,7 +13,9 @@ pub fn inside(root: &Path) -> Vec<PathBuf> {
         .filter_map(|(stream, number)| {
             let open = fstat(stream).ok()?;
             let is_file = FileType::from_raw_mode(open.st_mode).is_file();
-            let path = std::fs::read_link(format!("/proc/self/fd/{number}")).ok().filter(|_| is_file)?;
+            let path = std::fs::read_link(format!("/proc/self/fd/{number}"))
+                .ok()
+                .filter(|_| is_file)?;
             let path = path.canonicalize().ok()?;
             let there = stat(&path).ok()?;
             let is_it = (there.st_dev, there.st_ino) == (open.st_dev, open.st_ino);

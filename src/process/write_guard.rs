@@ -40,7 +40,6 @@ pub(super) use index_view::unmark_left;
 pub use links::SeparatedLinks;
 pub use masks::{Masks, SecretPaths};
 use node::{HeldContents, TreeNode};
-pub use unchecked::closed_since;
 pub use objects::{KeptObjects, NOT_KEPT};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +48,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
+pub use unchecked::closed_since;
 use walk::{Over, TreeWalk};
 
 /// The most entries whose state is recorded. If reached, the command is not started (`limit:guard_entries`).

@@ -3,9 +3,9 @@
 //! that prunes them takes the piece away. Here a registration appears by one rename and disappears by one. Only where
 //! references are in a reftable, git sets its `HEAD` after that.
 
+use super::patch;
 use crate::base::git_dir::{OUR_WORKTREES, UNREGISTERED};
 use crate::base::ids::sha256_hex;
-use super::patch;
 use crate::process::own_git::{self, GitAccess};
 use crate::process::private;
 use std::io;
@@ -142,7 +142,9 @@ pub(super) fn remove_left(common: &Path) {
 /// The directory of a worktree in `worktrees`, named after its path so that it can be found again.
 pub(super) fn admin_dir(common: &Path, tree: &Path) -> PathBuf {
     let digest = sha256_hex(&[tree.as_os_str().as_encoded_bytes()]);
-    common.join("worktrees").join(format!("{OUR_WORKTREES}{}", &digest[..16]))
+    common
+        .join("worktrees")
+        .join(format!("{OUR_WORKTREES}{}", &digest[..16]))
 }
 
 /// Whether a directory in `worktrees` has a name from [`admin_dir`].

@@ -1562,10 +1562,17 @@ fn own_output_that_is_redirected_into_the_workspace_is_no_change_of_the_run() {
              sandbox: {{ level: {level} }}\n"
         );
         let policy = world.beside("policy.yaml", policy);
-        let args = ["run", "-p", "x", "--model", &model, "--policy", &policy, "--format", "json"];
+        let args = [
+            "run", "-p", "x", "--model", &model, "--policy", &policy, "--format", "json",
+        ];
         let mut command = world.command(&[&args[..], more].concat());
         let into = |name: &str| std::fs::File::create(world.ws().join(name)).unwrap();
-        let code = command.stdout(into("out.json")).stderr(into("log")).status().unwrap().code();
+        let code = command
+            .stdout(into("out.json"))
+            .stderr(into("log"))
+            .status()
+            .unwrap()
+            .code();
         let log = world.read("log");
         assert_eq!(code, Some(0), "{level} {more:?}: {log}");
         assert!(log.contains("overnight: passed"), "{log}");
@@ -1573,7 +1580,11 @@ fn own_output_that_is_redirected_into_the_workspace_is_no_change_of_the_run() {
         let patch = world.ws().join(result["artefacts"]["patch"].as_str().unwrap());
         let patch = std::fs::read_to_string(patch).unwrap();
         let changed: Vec<&str> = patch.lines().filter(|line| line.starts_with("diff ")).collect();
-        assert_eq!(changed, ["diff --git a/b.txt b/b.txt", "diff --git a/c.txt b/c.txt"], "{level} {more:?}");
+        assert_eq!(
+            changed,
+            ["diff --git a/b.txt b/b.txt", "diff --git a/c.txt b/c.txt"],
+            "{level} {more:?}"
+        );
         assert_eq!(result["unruled"], json!([]), "{level} {more:?}: {result}");
     }
 }

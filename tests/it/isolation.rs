@@ -361,7 +361,9 @@ fn worktrees_come_and_go_while_a_command_of_another_run_works() {
             format!("version: 1\nextends: [builtin:edit]\nrules:\n  - {rule}\nsandbox: {{ level: {level} }}\n");
         let policy = world.beside(&format!("{name}-policy.yaml"), policy);
         let out = world.path().join(name).to_string_lossy().into_owned();
-        let mut args = vec!["run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out, "--format", "json"];
+        let mut args = vec![
+            "run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out, "--format", "json",
+        ];
         args.extend(more);
         let mut command = world.command(&args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -369,7 +371,9 @@ fn worktrees_come_and_go_while_a_command_of_another_run_works() {
     // Each says by a file that it works, and ends when there is another one.
     let waits = |works: &str, end: &str| {
         let loops = format!("while not os.path.exists(\"{end}\"): time.sleep(0.02)");
-        shell(&format!("python3 -c 'import os, time\nopen(\"{works}\", \"w\")\n{loops}'"))
+        shell(&format!(
+            "python3 -c 'import os, time\nopen(\"{works}\", \"w\")\n{loops}'"
+        ))
     };
     let beside = |name: &str| world.path().join(name).to_string_lossy().into_owned();
     let ws = |name: &str| world.ws().join(name);
@@ -377,7 +381,11 @@ fn worktrees_come_and_go_while_a_command_of_another_run_works() {
     let replies = [waits("first", "go"), waits("second", "on"), says("done")];
     let own = begun("own", &replies, "landlock", &[]);
     until("the first command works", || ws("first").exists());
-    let isolated = [waits(&beside("third"), &beside("end")), writes("b.txt", "x\n"), says("done")];
+    let isolated = [
+        waits(&beside("third"), &beside("end")),
+        writes("b.txt", "x\n"),
+        says("done"),
+    ];
     let isolated = begun("isolated", &isolated, "none", &["--isolate"]);
     until("the isolated run works", || world.path().join("third").exists());
     world.git(&["worktree", "add", "-q", "--detach", &tree]);

@@ -302,7 +302,17 @@ fn runs_of_which_one_is_in_a_directory_of_the_other_exclude_each_other() {
         let (tree, out) = (world.ws().join(tree), world.path().join(name));
         let [tree, out] = [&tree, &out].map(|path| path.to_string_lossy().into_owned());
         let args = [
-            "run", "-p", "x", "--model", &model, "--policy", &policy, "--workspace", &tree, "--out", &out,
+            "run",
+            "-p",
+            "x",
+            "--model",
+            &model,
+            "--policy",
+            &policy,
+            "--workspace",
+            &tree,
+            "--out",
+            &out,
         ];
         let mut command = world.command(&args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -323,7 +333,11 @@ fn runs_of_which_one_is_in_a_directory_of_the_other_exclude_each_other() {
         until("the run has begun", || journal.exists());
         for other in excluded {
             let done = ended(other).exits(8);
-            assert!(done.stderr.contains("another run is using the workspace"), "{}", done.stderr);
+            assert!(
+                done.stderr.contains("another run is using the workspace"),
+                "{}",
+                done.stderr
+            );
         }
         for other in free {
             ended(other).exits(0);
@@ -341,28 +355,44 @@ fn runs_of_which_one_is_in_a_directory_of_the_other_exclude_each_other() {
 /// The guard that would have undone it is gone with its process.
 #[test]
 fn a_resume_names_what_a_killed_run_may_have_left_at_protected_paths() {
-    for (change, named) in [("open(\".git/hooks/pre-commit\", \"w\").write(\"x\")", true), ("pass", false)] {
+    for (change, named) in [
+        ("open(\".git/hooks/pre-commit\", \"w\").write(\"x\")", true),
+        ("pass", false),
+    ] {
         let world = World::repo(&[("a.txt", "one\n")]);
         std::fs::create_dir_all(world.ws().join(".git/hooks")).unwrap();
         // Longer than a tick of the clock of files.
         let settled = std::time::Instant::now();
-        until("the tree is older than the run", || settled.elapsed() > Duration::from_millis(200));
+        until("the tree is older than the run", || {
+            settled.elapsed() > Duration::from_millis(200)
+        });
         let command = format!("python3 -c 'import time; {change}; open(\"begun\", \"w\"); time.sleep(60)'");
         let rule = "{ allow: run_shell_command, commands: [python3], args: any, writes: tree }";
-        let policy = format!(
-            "version: 1\nextends: [builtin:edit]\nrules:\n  - {rule}\nsandbox: {{ level: landlock }}\n"
-        );
+        let policy =
+            format!("version: 1\nextends: [builtin:edit]\nrules:\n  - {rule}\nsandbox: {{ level: landlock }}\n");
         let policy = world.beside("policy.yaml", policy);
-        let model = format!("script:{}", world.beside("script.yaml", script(&[shell(&command), says("done")])));
+        let model = format!(
+            "script:{}",
+            world.beside("script.yaml", script(&[shell(&command), says("done")]))
+        );
         let args = ["run", "-p", "x", "--model", &model, "--policy", &policy];
-        let mut child = world.command(&args).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let mut child = world
+            .command(&args)
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         until("the command has begun", || world.ws().join("begun").exists());
         child.kill().unwrap();
         child.wait().unwrap();
         let done = world.call(&["resume", "--last", "--format", "json"]).exits(0);
         assert_eq!(done.stderr.contains(".git/hooks/pre-commit"), named, "{}", done.stderr);
         let warnings = done.json()["warnings"].to_string();
-        assert_eq!(warnings.contains("\"unchecked\"") && warnings.contains("pre-commit"), named, "{warnings}");
+        assert_eq!(
+            warnings.contains("\"unchecked\"") && warnings.contains("pre-commit"),
+            named,
+            "{warnings}"
+        );
     }
 }
 

@@ -349,7 +349,14 @@ async fn go_on(
         true => None,
         false => unchecked::warning((events, state), &plan, &policies, (workspace.root(), &hidden)).await,
     };
-    tree::restore_tree((&first.run, dir), (events, state), &plan, (&workspace, &hidden), elsewhere).await?;
+    tree::restore_tree(
+        (&first.run, dir),
+        (events, state),
+        &plan,
+        (&workspace, &hidden),
+        elsewhere,
+    )
+    .await?;
     if let Tree::Isolated { made, .. } = tree {
         let journals = journal::state_dir::journals_of(&first.run, dir);
         made.record(&first.run, &journals).map_err(Refusal::Environment)?;

@@ -765,11 +765,18 @@ const MOST_STREAMS: usize = 32;
 /// stderr, or were those of earlier sessions of `resumed` on this machine.
 pub fn hidden(run_dir: &Path, tree: &Path, resumed: Option<&RunId>) -> Vec<PathBuf> {
     let root = settled(tree);
-    let earlier = resumed.and_then(state_dir::head).into_iter().flat_map(|head| head.copies);
+    let earlier = resumed
+        .and_then(state_dir::head)
+        .into_iter()
+        .flat_map(|head| head.copies);
     let earlier = earlier.filter(|(name, _)| name.starts_with(STREAM));
     let earlier = earlier.map(|(_, path)| PathBuf::from(path)).take(MOST_STREAMS);
     let mut all = vec![run_dir.to_owned()];
-    all.extend(earlier.chain(own_streams::inside(&root)).filter(|path| path.starts_with(&root)));
+    all.extend(
+        earlier
+            .chain(own_streams::inside(&root))
+            .filter(|path| path.starts_with(&root)),
+    );
     all
 }
 

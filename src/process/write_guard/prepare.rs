@@ -3,8 +3,8 @@
 
 use super::node::{HeldContents, NodeKind, TreeNode, is_object};
 use super::overlap::{self, Older, RECORDING};
-use super::walk::{MOST_NAMES, Over, TreeWalk, UNREADABLE};
 use super::registrations;
+use super::walk::{MOST_NAMES, Over, TreeWalk, UNREADABLE};
 use super::{Allowed, Area, MOST_HELD, MOST_MOUNTS, SandboxLevel, WriteGuard, at, limit_message};
 use crate::base::grant::{WriteKind, WritePath, Writes};
 use crate::base::sync::lock;

@@ -235,7 +235,10 @@ impl WriteGuard {
             }
             Some("info") => {
                 let listed = self.entries(path).unwrap_or_default();
-                kind.is_dir() && listed.iter().all(|(path, kind, _)| path.ends_with(SPARSE) && kind.is_file())
+                kind.is_dir()
+                    && listed
+                        .iter()
+                        .all(|(path, kind, _)| path.ends_with(SPARSE) && kind.is_file())
             }
             _ => kind.is_file() && is_in(&DATA_FILES) || kind.is_dir() && is_in(&DATA_DIRS),
         }

@@ -131,16 +131,27 @@ async fn a_new_file_at_a_closed_path_is_removed_and_a_granted_change_stays() {
 async fn what_has_lost_its_place_is_kept_under_a_name_that_is_told() {
     for level in CONFINED {
         for (text, kept) in [
-            ("r(\"src/a.txt\", \".envrc\"); open(\"src/a.txt\", \"w\").write(\"other\")", ""),
+            (
+                "r(\"src/a.txt\", \".envrc\"); open(\"src/a.txt\", \"w\").write(\"other\")",
+                "",
+            ),
             ("r(\"src/a.txt\", \"src/.npmrc\"); r(\"src/b.txt\", \"src/a.txt\")", ""),
-            ("r(\"src\", \".envrc\"); open(\"src\", \"w\").write(\"other\")", "/a.txt"),
-            ("r(\"src\", \".envrc\"); d(\"src\"); open(\"src/a.txt\", \"w\").write(\"other\")", "/a.txt"),
+            (
+                "r(\"src\", \".envrc\"); open(\"src\", \"w\").write(\"other\")",
+                "/a.txt",
+            ),
+            (
+                "r(\"src\", \".envrc\"); d(\"src\"); open(\"src/a.txt\", \"w\").write(\"other\")",
+                "/a.txt",
+            ),
         ] {
             let ground = ground(level);
             std::fs::write(ground.confinement.workspace.join("src/a.txt"), "work\n").unwrap();
             let undone = undone_of(&ground, text).await;
             let told: Vec<&Undone> = undone.iter().filter(|one| one.code == "kept_aside").collect();
-            let [told] = told[..] else { panic!("{level:?} {text}: {undone:?}") };
+            let [told] = told[..] else {
+                panic!("{level:?} {text}: {undone:?}")
+            };
             // The run must end, so that somebody looks at it.
             assert!(!told.restored && told.path.starts_with("overnight-kept-"), "{told:?}");
             let left = ground.read(&format!("ws/{}{kept}", told.path));
@@ -150,7 +161,10 @@ async fn what_has_lost_its_place_is_kept_under_a_name_that_is_told() {
             }
             if kept.is_empty() {
                 let other = ground.read("ws/src/a.txt");
-                assert!(["other", "old\n"].contains(&other.unwrap().as_str()), "{level:?} {text}");
+                assert!(
+                    ["other", "old\n"].contains(&other.unwrap().as_str()),
+                    "{level:?} {text}"
+                );
             }
         }
         // What was in a directory finds its place in the one that is there now.

@@ -20,7 +20,9 @@ def register(tree, pointer):
 
 fn registered(ground: &Ground) -> Vec<String> {
     let names = |dir: &str| {
-        let entries = std::fs::read_dir(ground.confinement.workspace.join(dir)).into_iter().flatten();
+        let entries = std::fs::read_dir(ground.confinement.workspace.join(dir))
+            .into_iter()
+            .flatten();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap())
     };
     let mut all: Vec<String> = names(".git/worktrees").chain(names(".git")).collect();
@@ -46,7 +48,11 @@ async fn what_a_command_forges_is_undone() {
             let done = ground.python(&format!("{FORGE}{text}"), &Writes::Tree).await;
             // At `full` the git directory is mounted read-only.
             assert!(!done.undone.is_empty() || done.exit.code != Some(0), "{level:?} {text}");
-            assert!(done.undone.iter().all(|one| one.restored), "{level:?} {text}: {:?}", done.undone);
+            assert!(
+                done.undone.iter().all(|one| one.restored),
+                "{level:?} {text}: {:?}",
+                done.undone
+            );
             assert_eq!(registered(&ground), [""; 0], "{level:?} {text}");
         }
     }
@@ -61,7 +67,11 @@ fn register(ground: &Ground) {
     let tree = ground.top.path().join("outside/tree");
     let admin = ground.confinement.workspace.join(".git/worktrees/tree");
     write(&tree.join(".git"), &format!("gitdir: {}\n", admin.display()));
-    for (name, text) in [("HEAD", "ref: refs/heads/main\n"), ("commondir", "../..\n"), ("index", "x")] {
+    for (name, text) in [
+        ("HEAD", "ref: refs/heads/main\n"),
+        ("commondir", "../..\n"),
+        ("index", "x"),
+    ] {
         write(&admin.join(name), text);
     }
     // Last, since the command waits for it.
@@ -76,8 +86,14 @@ while not os.path.exists(\".git/worktrees/tree/gitdir\"): time.sleep(0.005)
 ";
     for (text, left) in [
         ("", None),
-        ("open(\".git/worktrees/tree/config.worktree\", \"w\").write(\"x\")", Some("config.worktree")),
-        ("open(\".git/worktrees/tree/commondir\", \"w\").write(\"/tmp/evil\")", Some("commondir")),
+        (
+            "open(\".git/worktrees/tree/config.worktree\", \"w\").write(\"x\")",
+            Some("config.worktree"),
+        ),
+        (
+            "open(\".git/worktrees/tree/commondir\", \"w\").write(\"/tmp/evil\")",
+            Some("commondir"),
+        ),
         ("os.makedirs(\".git/worktrees/evil\")", Some("../evil")),
     ] {
         let ground = ground(super::SandboxLevel::Landlock);
@@ -105,7 +121,10 @@ async fn one_that_a_command_removes_is_put_back() {
     register(&ground);
     let remove = "import shutil; shutil.rmtree(\".git/worktrees\")";
     let undone = ground.python(remove, &Writes::Tree).await.undone;
-    assert!(!undone.is_empty() && undone.iter().all(|one| one.restored), "{undone:?}");
+    assert!(
+        !undone.is_empty() && undone.iter().all(|one| one.restored),
+        "{undone:?}"
+    );
     assert!(ground.confinement.workspace.join(".git/worktrees/tree/gitdir").exists());
     std::fs::remove_dir_all(ground.top.path().join("outside/tree")).unwrap();
     let undone = ground.python(remove, &Writes::Tree).await.undone;

@@ -40,7 +40,9 @@ fn since(events: &[Event], state: &RunState, plan: &Plan) -> Option<SystemTime> 
             _ => false,
         };
         let stays = |event: &Event| match &event.kind {
-            EventKind::Replied { reply, .. } => reply.calls().any(|one| one.id == *call && one.args[BACKGROUND] == true),
+            EventKind::Replied { reply, .. } => {
+                reply.calls().any(|one| one.id == *call && one.args[BACKGROUND] == true)
+            }
             _ => false,
         };
         !session.iter().any(finished) || events.iter().any(stays)
