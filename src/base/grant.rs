@@ -498,6 +498,11 @@ mod tests {
             "tests/a (deny_rule, rule p:4), .envrc (protected_path, could not be undone), new (not_granted); not all of it could \
              be undone"
         );
+        assert_eq!(
+            described(&[one("overnight-kept-7-0", KEPT_ASIDE, None, false)]),
+            "overnight-kept-7-0 (kept_aside: moved away by the command and kept under this name, because its place is taken); not \
+             all of it could be undone"
+        );
         let many: Vec<Undone> = (0..30)
             .map(|at| one(&format!("f{at}"), "not_granted", None, true))
             .collect();

@@ -63,6 +63,17 @@ pub(super) fn register(common: &Path, tree: &Path, commit: &str, lock: Option<&s
     }
 }
 
+/// Writes the index of a registered worktree, so that it appears as a whole: what guards the git directory against the
+/// commands of another run could record a part of it.
+///
+/// # Errors
+/// I/O errors.
+pub(super) fn write_index(admin: &Path, index: &[u8]) -> Result<(), String> {
+    let (draft, place) = (admin.join("index.lock"), admin.join("index"));
+    let written = std::fs::write(&draft, index).and_then(|()| std::fs::rename(&draft, &place));
+    written.map_err(|error| format!("{}: {error}", place.display()))
+}
+
 /// Renames the draft to its place, in a directory that other processes may remove.
 fn move_in(draft: &Path, admin: &Path) -> io::Result<()> {
     private::remove(admin)?;
