@@ -1,4 +1,9 @@
-//! What makes a directory a git directory.
+//! What makes a directory a git directory, and the names of registrations of worktrees that this program makes in one.
+
+/// Beginning of the names of registrations, in `worktrees` and while they are made or removed beside it.
+pub const OUR_WORKTREES: &str = "overnight-";
+/// Ends of the names of registrations that are not yet or no longer in `worktrees`.
+pub const UNREGISTERED: [&str; 2] = [".new", ".old"];
 
 /// Whether a directory of any name counts as a git directory: it has a `HEAD`, and `objects` or `commondir`, which says
 /// where those are. Git also demands `refs`, which a later write can add; callers that ask what git does now test that

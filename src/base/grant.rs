@@ -147,7 +147,8 @@ pub struct Undone {
     /// Relative to the workspace; `.` when the path is unknown because a limit was reached.
     pub path: String,
     /// `protected_path`, `deny_rule`, `not_granted` (outside the command's write grant), `secret_like_path` (commands see
-    /// the file as empty, and git recorded it so) or `limit:*` (a limit of the comparison).
+    /// the file as empty, and git recorded it so), `kept_aside` (what the command moved to a path that it may not write, kept
+    /// under this name because something else has taken its place) or `limit:*` (a limit of the comparison).
     pub code: String,
     /// The rule that closes the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,6 +169,9 @@ impl Undone {
                 "name the path itself in `paths`; for git commands, list `.git/**` in `paths` of their own rule"
             }
             ADDED_EMPTY => ADDED_EMPTY_FIX,
+            KEPT_ASIDE => {
+                "the command moved this away, and its place is taken: it is kept under this name; move it where it belongs"
+            }
             "not_granted" => "name the path as an operand, or add a rule that names the path",
             _ => "change fewer files in one command",
         }
@@ -176,6 +180,10 @@ impl Undone {
 
 /// The code of a file that commands see as empty, and that git was made to record so.
 pub const ADDED_EMPTY: &str = "secret_like_path";
+
+/// The code of a file or directory that a command had moved to a place that it may not write, and whose own place something
+/// else has taken: it may be the only copy, so it is kept under this name.
+pub const KEPT_ASIDE: &str = "kept_aside";
 
 /// What to do about [`ADDED_EMPTY`].
 pub const ADDED_EMPTY_FIX: &str = "commands see this file as empty, and git recorded it so: add files by their names; if a \
@@ -241,7 +249,13 @@ pub fn described(undone: &[Undone]) -> String {
         let (code, rule, back) = kind;
         if !plain {
             let rule = rule.map_or(String::new(), |rule| format!(", rule {rule}"));
-            let back = if *back { "" } else { ", could not be undone" };
+            let back = match (*back, *code) {
+                (true, _) => "",
+                (false, KEPT_ASIDE) => {
+                    ": moved away by the command and kept under this name, because its place is taken"
+                }
+                (false, _) => ", could not be undone",
+            };
             text.push_str(&format!(" ({code}{rule}{back})"));
         }
         text
@@ -483,6 +497,11 @@ mod tests {
             described(&all),
             "tests/a (deny_rule, rule p:4), .envrc (protected_path, could not be undone), new (not_granted); not all of it could \
              be undone"
+        );
+        assert_eq!(
+            described(&[one("overnight-kept-7-0", KEPT_ASIDE, None, false)]),
+            "overnight-kept-7-0 (kept_aside: moved away by the command and kept under this name, because its place is taken); not \
+             all of it could be undone"
         );
         let many: Vec<Undone> = (0..30)
             .map(|at| one(&format!("f{at}"), "not_granted", None, true))

@@ -34,15 +34,16 @@ pub fn within_reach(confinement: &Confinement, dir: &Path) -> bool {
     }
 }
 
-/// Refuses a state directory that commands could write to.
-fn check_state(confinement: &Confinement) -> Result<(), String> {
+/// Refuses a state directory that is in one of these places, where sandboxed commands may write.
+///
+/// # Errors
+/// A sentence that says what to set.
+pub fn check_state<'a>(places: impl IntoIterator<Item = &'a Path>) -> Result<(), String> {
     let Ok(dir) = chain_key::state() else {
         return Ok(());
     };
     let settled = no_follow::settled(dir);
-    let places = confinement.writable.iter().chain([&confinement.workspace]);
-    let inside = places.into_iter().find(|place| settled.starts_with(place));
-    match inside.filter(|_| confinement.level != SandboxLevel::None) {
+    match places.into_iter().find(|place| settled.starts_with(place)) {
         Some(place) => Err(format!(
             "the state directory {} is inside {}, where the commands of a run may write: set XDG_STATE_HOME to a directory outside of it",
             dir.display(),
@@ -61,7 +62,10 @@ pub fn elsewhere(
     run: &crate::base::ids::RunId,
     dir: &Path,
 ) -> Result<Option<PathBuf>, String> {
-    check_state(confinement)?;
+    if confinement.level != SandboxLevel::None {
+        let places = confinement.writable.iter().chain([&confinement.workspace]);
+        check_state(places.map(PathBuf::as_path))?;
+    }
     if !within_reach(confinement, dir) {
         return Ok(None);
     }

@@ -4,6 +4,7 @@ use super::deps::Deps;
 use super::preconditions;
 use super::run_error::RunError;
 use crate::base::call::ToolKind;
+use crate::base::grant::{Writes, described};
 use crate::base::ruling::{Decision, Ruling};
 use crate::base::secret::Redactor;
 use crate::process::{self, Confinement, Invocation, Spawn};
@@ -65,10 +66,11 @@ impl<'a> Pipe<'a> {
     /// The arguments after the rule's program has rewritten them.
     ///
     /// For a tool that writes a file, the program receives the whole proposed content and prints the new content; the
-    /// call then writes the whole file. For any other tool, the program receives and prints the arguments as JSON.
+    /// call then writes the whole file. For any other tool, the program receives and prints the arguments as JSON. The
+    /// program sees the workspace read-only.
     ///
     /// # Errors
-    /// [`NotRewritten::Denied`] if the program failed, or what it printed contains a secret, which could only be recorded
+    /// [`NotRewritten::Denied`] if the program, or one of a pipe, failed, or printed nothing for a text, or what it printed contains a secret, which could only be recorded
     /// redacted; [`NotRewritten::NotRun`] if its private copy of the home cannot be made or removed, or it cannot be
     /// started.
     pub async fn rewrite(
@@ -114,6 +116,10 @@ impl<'a> Pipe<'a> {
             _ => args.to_string(),
         };
         let output = self.run(program, &input).await?;
+        if is_edit && output.is_empty() && !input.is_empty() {
+            // A program that does not end with an error where it should would empty the file.
+            return Err(format!("`{program}` printed nothing").into());
+        }
         if !is_edit {
             return serde_json::from_str(&output)
                 .map_err(|error| format!("the program did not print JSON: {error}").into());
@@ -128,7 +134,8 @@ impl<'a> Pipe<'a> {
 
     async fn run(&self, program: &str, input: &str) -> Result<String, Failure> {
         let spawn = Spawn {
-            program: Invocation::Shell(format!("{{ {program}\n}} 2>/dev/null")),
+            // A program of a pipe that fails must not end as if it had printed all of its text.
+            program: Invocation::Shell(format!("set -o pipefail\n{{ {program}\n}} 2>/dev/null")),
             dir: self.workspace.root().to_owned(),
             env: Vec::new(),
             stdin: Some(input.as_bytes().to_vec()),
@@ -139,7 +146,8 @@ impl<'a> Pipe<'a> {
             shown: SIZE,
             // The text is written as the program printed it, or not at all.
             redactor: Arc::new(Redactor::default()),
-            writes: crate::base::grant::Writes::Tree,
+            // What it did to the tree would be a change of nobody: it is no call, and no step of the recipe.
+            writes: Writes::Nothing,
             judge: None,
         };
         // The program may execute what the model wrote, so nothing that it leaves may decide a check or another call.
@@ -153,6 +161,10 @@ impl<'a> Pipe<'a> {
             own.end().await.map_err(Failure::NotRun)?;
         }
         let finished = done.map_err(|error| Failure::NotRun(error.to_string()))?;
+        if !finished.undone.is_empty() {
+            // Only without a sandbox, where the guard alone keeps closed paths.
+            return Err(format!("`{program}` changed {}", described(&finished.undone)).into());
+        }
         if finished.exit.code != Some(0) {
             return Err(format!("`{program}` ended with {}", finished.exit.ending()).into());
         }

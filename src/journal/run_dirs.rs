@@ -172,15 +172,39 @@ pub fn is_taken(dir: &Path) -> bool {
     dir.join(format::FILE).exists() || state_dir::moved_from(dir).is_some()
 }
 
-/// Locks a workspace for one run. The lock is on the directory itself, so that nothing is written into it.
+/// The locks of a run on its workspace and on the directories around it; dropping it releases them.
+#[derive(Debug)]
+pub struct HeldWorkspace {
+    _locks: Vec<File>,
+}
+
+/// Locks a workspace for one run. The locks are on the directories themselves, so that nothing is written into them: one
+/// that excludes others on the workspace, and shared ones on the directories around it in its repository, or in the
+/// outermost one that it is nested in. So a run in a directory excludes runs below it, whose changes it would take for its
+/// own, and two runs beside each other go together.
 ///
 /// # Errors
-/// [`JournalError::Read`]: it cannot be opened. [`JournalError::Held`]: another run has it. [`JournalError::Write`]: it
-/// cannot be locked.
-pub fn hold_workspace(workspace: &Path) -> Result<File, JournalError> {
+/// [`JournalError::Read`]: it cannot be opened. [`JournalError::Held`]: another run has it, or a directory above or below
+/// it. [`JournalError::Write`]: it cannot be locked.
+pub fn hold_workspace(workspace: &Path) -> Result<HeldWorkspace, JournalError> {
     let dir = File::open(workspace).map_err(JournalError::read(workspace))?;
     writer::lock(&dir, workspace)?;
-    Ok(dir)
+    let mut locks = vec![dir];
+    let settled = no_follow::settled(workspace);
+    let is_repository = |dir: &&Path| dir.join(".git").symlink_metadata().is_ok();
+    let top = settled.ancestors().filter(is_repository).last();
+    let around = settled
+        .ancestors()
+        .skip(1)
+        .take_while(|dir| top.is_some_and(|top| dir.starts_with(top)));
+    for dir in around {
+        // Of one that this user cannot open nobody of this user has a lock.
+        if let Ok(file) = File::open(dir) {
+            writer::lock_shared(&file, dir)?;
+            locks.push(file);
+        }
+    }
+    Ok(HeldWorkspace { _locks: locks })
 }
 
 /// How far a run has come, as far as its journal or its result says.

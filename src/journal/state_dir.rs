@@ -53,7 +53,8 @@ pub struct Head {
     /// recorded yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
-    /// The absolute paths of the outputs that flags named: `patch`, `junit`, `transcript`.
+    /// The absolute paths of the outputs that flags named: `patch`, `junit`, `transcript`; and of files of the workspace that
+    /// were stdout or stderr of the run, under `stream:` and the path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub copies: BTreeMap<String, String>,
 }

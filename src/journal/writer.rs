@@ -310,8 +310,20 @@ fn refuse_links(dir: &Path) -> Result<(), JournalError> {
 /// # Errors
 /// [`JournalError::Held`]: another process has it. [`JournalError::Write`]: the file system has no locks.
 pub fn lock(file: &File, dir: &Path) -> Result<(), JournalError> {
+    tried(|| file.try_lock(), dir)
+}
+
+/// As [`lock`], with a lock that others may share.
+///
+/// # Errors
+/// [`JournalError::Held`]: another process has one that excludes others. [`JournalError::Write`] as for [`lock`].
+pub fn lock_shared(file: &File, dir: &Path) -> Result<(), JournalError> {
+    tried(|| file.try_lock_shared(), dir)
+}
+
+fn tried(lock: impl Fn() -> Result<(), TryLockError>, dir: &Path) -> Result<(), JournalError> {
     for _ in 0..LOCK_TRIES {
-        match file.try_lock() {
+        match lock() {
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
             Err(TryLockError::Error(source)) => {

@@ -21,6 +21,7 @@ pub mod jobs;
 mod live;
 pub mod own_git;
 pub mod own_path;
+pub mod own_streams;
 pub mod placed;
 pub mod private;
 mod process_tree;
@@ -51,7 +52,7 @@ pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test};
 pub use self_protection::close_to_others;
 pub use spawn::run;
 pub use spawn_error::SpawnError;
-pub use write_guard::{KeptObjects, Masks, NOT_KEPT, SecretPaths, SeparatedLinks, within_reach};
+pub use write_guard::{KeptObjects, Masks, NOT_KEPT, SecretPaths, SeparatedLinks, closed_since, within_reach};
 
 use crate::base::call::ExitInfo;
 use crate::base::grant::{ClosedPaths, ExecDenial, ExecJudge, JudgedExec, NothingClosed, Undone, WritePath, Writes};

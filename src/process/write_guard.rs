@@ -26,6 +26,8 @@ mod objects;
 mod origins;
 mod overlap;
 mod prepare;
+mod registrations;
+mod unchecked;
 mod walk;
 
 use super::confine::spec::WorkspaceReach;
@@ -46,6 +48,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
+pub use unchecked::closed_since;
 use walk::{Over, TreeWalk};
 
 /// The most entries whose state is recorded. If reached, the command is not started (`limit:guard_entries`).
@@ -61,6 +64,8 @@ pub(super) struct WriteGuard {
     /// Run directories, relative: this program writes them while a command runs.
     own: Vec<PathBuf>,
     writes: Writes,
+    /// Where else the command may write: real paths.
+    places: Vec<PathBuf>,
     allowed: Allowed,
     /// What counts as allowed when it is compared.
     effective: OnceLock<Allowed>,
@@ -86,6 +91,8 @@ pub(super) struct WriteGuard {
     /// Directories that could not be listed before the command: what is new in them is not known, which is reported.
     unlisted: BTreeSet<PathBuf>,
     most_names: u64,
+    /// What could not be put back: if it is elsewhere now, that is the only copy.
+    lost: Mutex<BTreeSet<PathBuf>>,
     /// Where what is now elsewhere was before; made when something is undone.
     origins: OnceLock<origins::Origins>,
     lived: Lived,

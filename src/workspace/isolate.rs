@@ -185,8 +185,7 @@ impl Isolated {
             registration::register(&common, &tree, &commit, None)?;
             let checkout = patch::checkout(&repository, &commit, &tree, &stopped)?;
             let own = patch::repository(&tree).ok_or("git created no worktree")?;
-            let index = own.git_dir.join("index");
-            std::fs::write(&index, checkout.index).map_err(|error| format!("{}: {error}", index.display()))?;
+            registration::write_index(&own.git_dir, &checkout.index)?;
             Ok((checkout.pointers, checkout.submodules))
         });
         let too_long = async {

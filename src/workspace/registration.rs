@@ -3,6 +3,8 @@
 //! that prunes them takes the piece away. Here a registration appears by one rename and disappears by one. Only where
 //! references are in a reftable, git sets its `HEAD` after that.
 
+use super::patch;
+use crate::base::git_dir::{OUR_WORKTREES, UNREGISTERED};
 use crate::base::ids::sha256_hex;
 use crate::process::own_git::{self, GitAccess};
 use crate::process::private;
@@ -10,10 +12,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Beginning of the names of registrations, in `worktrees` and while they are made or removed beside it.
-const PREFIX: &str = "overnight-";
-/// Ends of the names of registrations that are not yet or no longer in `worktrees`.
-const SUFFIXES: [&str; 2] = [".new", ".old"];
 /// Age of one that was left so by a process that was killed.
 const MOST_AGE: Duration = Duration::from_secs(3600);
 /// The most entries of a git directory that are looked at.
@@ -31,7 +29,7 @@ const TRIES: usize = 20;
 pub(super) fn register(common: &Path, tree: &Path, commit: &str, lock: Option<&str>) -> Result<(), String> {
     let said = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     let admin = admin_dir(common, tree);
-    let draft = outside(&admin, common, SUFFIXES[0]);
+    let draft = outside(&admin, common, UNREGISTERED[0]);
     private::remove(&draft).map_err(|error| said(&draft, error))?;
     std::fs::create_dir(&draft).map_err(|error| said(&draft, error))?;
     let write = |path: PathBuf, text: &str| std::fs::write(&path, text).map_err(|error| said(&path, error));
@@ -63,6 +61,17 @@ pub(super) fn register(common: &Path, tree: &Path, commit: &str, lock: Option<&s
     } else {
         Ok(())
     }
+}
+
+/// Writes the index of a registered worktree, so that it appears as a whole: what guards the git directory against the
+/// commands of another run could record a part of it.
+///
+/// # Errors
+/// I/O errors.
+pub(super) fn write_index(admin: &Path, index: &[u8]) -> Result<(), String> {
+    let (draft, place) = (admin.join("index.lock"), admin.join("index"));
+    let written = std::fs::write(&draft, index).and_then(|()| std::fs::rename(&draft, &place));
+    written.map_err(|error| format!("{}: {error}", place.display()))
 }
 
 /// Renames the draft to its place, in a directory that other processes may remove.
@@ -99,7 +108,8 @@ pub(super) fn remove(admin: &Path) -> io::Result<()> {
     let Some(worktrees) = admin.parent() else {
         return Ok(());
     };
-    let removed = outside(admin, worktrees.parent().unwrap_or(worktrees), SUFFIXES[1]);
+    unlink_pointer(admin);
+    let removed = outside(admin, worktrees.parent().unwrap_or(worktrees), UNREGISTERED[1]);
     private::remove(&removed)?;
     match std::fs::rename(admin, &removed) {
         Ok(()) => private::remove(&removed)?,
@@ -112,13 +122,26 @@ pub(super) fn remove(admin: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Removes the `.git` file of the worktree, if it names this registration: what guards the git directory against the
+/// commands of another run then sees that the worktree was given up, and nobody took its registration away.
+fn unlink_pointer(admin: &Path) {
+    let text = |path: &Path| patch::regular_text(path).unwrap_or_default();
+    let gitdir = text(&admin.join("gitdir"));
+    let pointer = Path::new(gitdir.trim_end());
+    let named = text(pointer);
+    if pointer.is_absolute() && named.strip_prefix("gitdir:").map(str::trim).map(Path::new) == Some(admin) {
+        // If this fails, the guard of another run may put the registration back; then the next run removes it.
+        let _ = std::fs::remove_file(pointer);
+    }
+}
+
 /// Removes what killed processes left while they made or removed registrations in this git directory.
 pub(super) fn remove_left(common: &Path) {
     let entries = std::fs::read_dir(common).into_iter().flatten();
     for entry in entries.take(MOST_ENTRIES).flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let is_outside = name.starts_with(PREFIX) && SUFFIXES.iter().any(|end| name.ends_with(end));
+        let is_outside = name.starts_with(OUR_WORKTREES) && UNREGISTERED.iter().any(|end| name.ends_with(end));
         let modified = entry.metadata().and_then(|data| data.modified());
         let age = modified.ok().and_then(|since| since.elapsed().ok());
         if is_outside && age.is_some_and(|age| age > MOST_AGE) {
@@ -130,19 +153,21 @@ pub(super) fn remove_left(common: &Path) {
 /// The directory of a worktree in `worktrees`, named after its path so that it can be found again.
 pub(super) fn admin_dir(common: &Path, tree: &Path) -> PathBuf {
     let digest = sha256_hex(&[tree.as_os_str().as_encoded_bytes()]);
-    common.join("worktrees").join(format!("{PREFIX}{}", &digest[..16]))
+    common
+        .join("worktrees")
+        .join(format!("{OUR_WORKTREES}{}", &digest[..16]))
 }
 
 /// Whether a directory in `worktrees` has a name from [`admin_dir`].
 pub(super) fn is_named_by_us(admin: &Path) -> bool {
     admin
         .file_name()
-        .is_some_and(|name| name.to_string_lossy().starts_with(PREFIX))
+        .is_some_and(|name| name.to_string_lossy().starts_with(OUR_WORKTREES))
 }
 
 /// Where the registration is while it is not in `worktrees`.
 fn outside(admin: &Path, common: &Path, end: &str) -> PathBuf {
     let name = admin.file_name().unwrap_or_default().to_string_lossy();
-    let prefix = if is_named_by_us(admin) { "" } else { PREFIX };
+    let prefix = if is_named_by_us(admin) { "" } else { OUR_WORKTREES };
     common.join(format!("{prefix}{name}{end}"))
 }

@@ -27,8 +27,7 @@ pub fn create(repository: &Repository, commit: &str, tree: &Path) -> Result<Opti
         .map_err(|error| said(&repository.common_dir, error))?;
     registration::register(&common, &tree, commit, Some(LOCKED))?;
     let checkout = patch::checkout(repository, commit, &tree, &CancellationToken::new())?;
-    let index = registration::admin_dir(&common, &tree).join("index");
-    std::fs::write(&index, checkout.index).map_err(|error| said(&index, error))?;
+    registration::write_index(&registration::admin_dir(&common, &tree), &checkout.index)?;
     Ok((checkout.pointers > 0).then(|| {
         format!(
             "the worktree has Git LFS pointers in place of {}: filters do not run for a batch",

@@ -1,6 +1,6 @@
 //! The habits of the field, through the real program: flags, pipes, variables, formats, completion and manual.
 
-use super::harness::{self, BIN, Done, World, have, says, writes};
+use super::harness::{self, BIN, Done, World, calls, have, says, shell, writes};
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
@@ -1541,4 +1541,50 @@ fn what_was_meant_is_said() {
         explained["writes"].is_string() && explained["considered"].is_array(),
         "{explained}"
     );
+}
+
+/// What a shell redirects into the workspace is written by this program, not by the run.
+#[test]
+fn own_output_that_is_redirected_into_the_workspace_is_no_change_of_the_run() {
+    for (level, more) in [("full", &[][..]), ("landlock", &[]), ("landlock", &["--isolate"])] {
+        let world = World::repo(&[("a.txt", "one\n"), ("log", "old\n")]);
+        let commands = [
+            shell("touch b.txt"),
+            // A command that may write the tree cannot write it where mounts hide it.
+            shell("python3 -c 'import time; open(\"c.txt\", \"w\").write(\"x\"); time.sleep(0.1)'"),
+            calls("read_file", json!({ "file_path": "log" })),
+            says("done"),
+        ];
+        let model = format!("script:{}", world.beside("script.yaml", harness::script(&commands)));
+        let policy = format!(
+            "version: 1\nextends: [builtin:edit]\nrules:\n  - {{ allow: run_shell_command, commands: [touch] }}\n  - {{ allow: \
+             run_shell_command, commands: [python3], args: any, writes: tree }}\n  - {{ deny: write_file, paths: [log, out.json] }}\n\
+             sandbox: {{ level: {level} }}\n"
+        );
+        let policy = world.beside("policy.yaml", policy);
+        let args = [
+            "run", "-p", "x", "--model", &model, "--policy", &policy, "--format", "json",
+        ];
+        let mut command = world.command(&[&args[..], more].concat());
+        let into = |name: &str| std::fs::File::create(world.ws().join(name)).unwrap();
+        let code = command
+            .stdout(into("out.json"))
+            .stderr(into("log"))
+            .status()
+            .unwrap()
+            .code();
+        let log = world.read("log");
+        assert_eq!(code, Some(0), "{level} {more:?}: {log}");
+        assert!(log.contains("overnight: passed"), "{log}");
+        let result: Value = serde_json::from_str(&world.read("out.json")).unwrap();
+        let patch = world.ws().join(result["artefacts"]["patch"].as_str().unwrap());
+        let patch = std::fs::read_to_string(patch).unwrap();
+        let changed: Vec<&str> = patch.lines().filter(|line| line.starts_with("diff ")).collect();
+        assert_eq!(
+            changed,
+            ["diff --git a/b.txt b/b.txt", "diff --git a/c.txt b/c.txt"],
+            "{level} {more:?}"
+        );
+        assert_eq!(result["unruled"], json!([]), "{level} {more:?}: {result}");
+    }
 }

@@ -349,3 +349,56 @@ fn a_run_whose_directory_is_removed_says_what_it_was_and_keeps_its_changes() {
         .exits(0);
     assert!(PathBuf::from(kept).join("b.txt").exists());
 }
+
+/// A run in the repository itself takes nothing of what others register there for a change of its commands.
+#[test]
+fn worktrees_come_and_go_while_a_command_of_another_run_works() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let begun = |name: &str, replies: &[Value], level: &str, more: &[&str]| {
+        let model = format!("script:{}", world.beside(&format!("{name}.yaml"), script(replies)));
+        let rule = "{ allow: run_shell_command, commands: [python3], args: any, writes: tree }";
+        let policy =
+            format!("version: 1\nextends: [builtin:edit]\nrules:\n  - {rule}\nsandbox: {{ level: {level} }}\n");
+        let policy = world.beside(&format!("{name}-policy.yaml"), policy);
+        let out = world.path().join(name).to_string_lossy().into_owned();
+        let mut args = vec![
+            "run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out, "--format", "json",
+        ];
+        args.extend(more);
+        let mut command = world.command(&args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    // Each says by a file that it works, and ends when there is another one.
+    let waits = |works: &str, end: &str| {
+        let loops = format!("while not os.path.exists(\"{end}\"): time.sleep(0.02)");
+        shell(&format!(
+            "python3 -c 'import os, time\nopen(\"{works}\", \"w\")\n{loops}'"
+        ))
+    };
+    let beside = |name: &str| world.path().join(name).to_string_lossy().into_owned();
+    let ws = |name: &str| world.ws().join(name);
+    let tree = beside("person");
+    let replies = [waits("first", "go"), waits("second", "on"), says("done")];
+    let own = begun("own", &replies, "landlock", &[]);
+    until("the first command works", || ws("first").exists());
+    let isolated = [
+        waits(&beside("third"), &beside("end")),
+        writes("b.txt", "x\n"),
+        says("done"),
+    ];
+    let isolated = begun("isolated", &isolated, "none", &["--isolate"]);
+    until("the isolated run works", || world.path().join("third").exists());
+    world.git(&["worktree", "add", "-q", "--detach", &tree]);
+    std::fs::write(ws("go"), "").unwrap();
+    until("the second command works", || ws("second").exists());
+    assert_eq!(std::fs::read_dir(ws(".git/worktrees")).unwrap().count(), 2);
+    world.git(&["-C", &tree, "status"]);
+    std::fs::write(world.path().join("end"), "").unwrap();
+    let isolated = Done::of(isolated.wait_with_output().unwrap()).exits(0).json();
+    assert!(!isolated["patch"].is_null(), "{isolated}");
+    world.git(&["worktree", "remove", &tree]);
+    std::fs::write(ws("on"), "").unwrap();
+    let own = Done::of(own.wait_with_output().unwrap()).exits(0).json();
+    assert_eq!(own["denied"], json!([]), "{own}");
+    assert!(!ws(".git/worktrees").exists());
+}

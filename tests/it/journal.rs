@@ -292,6 +292,110 @@ fn a_second_run_on_a_workspace_does_not_wait() {
     Done::of(third.wait_with_output().unwrap()).exits(0);
 }
 
+/// A run would take changes of one in a directory below for its own.
+#[test]
+fn runs_of_which_one_is_in_a_directory_of_the_other_exclude_each_other() {
+    let world = World::repo(&[("a/b/x", "one\n"), ("c/x", "one\n")]);
+    let begun = |name: &str, tree: &str, replies: &str| {
+        let model = format!("script:{}", world.beside(&format!("{name}.yaml"), replies));
+        let policy = world.beside("policy.yaml", policy());
+        let (tree, out) = (world.ws().join(tree), world.path().join(name));
+        let [tree, out] = [&tree, &out].map(|path| path.to_string_lossy().into_owned());
+        let args = [
+            "run",
+            "-p",
+            "x",
+            "--model",
+            &model,
+            "--policy",
+            &policy,
+            "--workspace",
+            &tree,
+            "--out",
+            &out,
+        ];
+        let mut command = world.command(&args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let ended = |tree: &str| {
+        let name = format!("short-{}", tree.replace('/', "-"));
+        Done::of(begun(&name, tree, &script(&[says("x")])).wait_with_output().unwrap())
+    };
+    let slow = script(&[json!({"text": "late", "delay_ms": 60_000})]);
+    for (tree, excluded, free) in [
+        ("", &["a", "a/b"][..], &[][..]),
+        ("a", &["", "a/b"], &["c"]),
+        ("a/b", &["", "a"], &["c"]),
+    ] {
+        let name = format!("long-{}", tree.replace('/', "-"));
+        let mut first = begun(&name, tree, &slow);
+        let journal = world.path().join(name).join("journal.jsonl");
+        until("the run has begun", || journal.exists());
+        for other in excluded {
+            let done = ended(other).exits(8);
+            assert!(
+                done.stderr.contains("another run is using the workspace"),
+                "{}",
+                done.stderr
+            );
+        }
+        for other in free {
+            ended(other).exits(0);
+        }
+        first.kill().unwrap();
+        first.wait().unwrap();
+        for dir in std::fs::read_dir(world.path()).unwrap().flatten() {
+            if dir.file_name().to_string_lossy().starts_with("short-") && dir.path().is_dir() {
+                std::fs::remove_dir_all(dir.path()).unwrap();
+            }
+        }
+    }
+}
+
+/// The guard that would have undone it is gone with its process.
+#[test]
+fn a_resume_names_what_a_killed_run_may_have_left_at_protected_paths() {
+    for (change, named) in [
+        ("open(\".git/hooks/pre-commit\", \"w\").write(\"x\")", true),
+        ("pass", false),
+    ] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        std::fs::create_dir_all(world.ws().join(".git/hooks")).unwrap();
+        // Longer than a tick of the clock of files.
+        let settled = std::time::Instant::now();
+        until("the tree is older than the run", || {
+            settled.elapsed() > Duration::from_millis(200)
+        });
+        let command = format!("python3 -c 'import time; {change}; open(\"begun\", \"w\"); time.sleep(60)'");
+        let rule = "{ allow: run_shell_command, commands: [python3], args: any, writes: tree }";
+        let policy =
+            format!("version: 1\nextends: [builtin:edit]\nrules:\n  - {rule}\nsandbox: {{ level: landlock }}\n");
+        let policy = world.beside("policy.yaml", policy);
+        let model = format!(
+            "script:{}",
+            world.beside("script.yaml", script(&[shell(&command), says("done")]))
+        );
+        let args = ["run", "-p", "x", "--model", &model, "--policy", &policy];
+        let mut child = world
+            .command(&args)
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        until("the command has begun", || world.ws().join("begun").exists());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let done = world.call(&["resume", "--last", "--format", "json"]).exits(0);
+        assert_eq!(done.stderr.contains(".git/hooks/pre-commit"), named, "{}", done.stderr);
+        let warnings = done.json()["warnings"].to_string();
+        assert_eq!(
+            warnings.contains("\"unchecked\"") && warnings.contains("pre-commit"),
+            named,
+            "{warnings}"
+        );
+    }
+}
+
 #[test]
 fn a_second_resume_does_not_wait() {
     let world = World::repo(&[("a.txt", "one\n")]);

@@ -80,7 +80,8 @@ fn what_a_check_leaves_at_home_no_other_check_or_step_sees() {
 #[test]
 fn what_rewrites_a_call_leaves_nothing_and_reads_what_the_model_may_read() {
     let recipe = "version: 1\nname: homes\nsteps:\n  - { id: before, run: 'echo KEY=of-the-step > .env; echo mine > ~/first' }\n  - id: fix\n    prompt: do it\n    checks:\n      - { name: home, run: 'test -e ~/first && test ! -e ~/planted && test ! -e \"$TMPDIR/planted\"' }\n  - { id: after, run: 'test ! -e ~/planted' }\n";
-    let rewrite = "set -e\ncat\ncat ~/first\ntouch ~/planted \"$TMPDIR/planted\"\ncat .env || true\n";
+    let rewrite =
+        "set -e\ncat\ncat ~/first\ntouch ~/planted \"$TMPDIR/planted\"\ncat .env || true\ntouch planted-here || true\n";
     for level in ["full", "landlock", "none"] {
         let policy = format!(
             "version: 1\nextends: [builtin:edit]\nrules:\n  - {{ modify: write_file, paths: [b.txt], pipe: bash rewrite.sh }}\nsandbox: {{ level: {level} }}\n"
@@ -92,6 +93,8 @@ fn what_rewrites_a_call_leaves_nothing_and_reads_what_the_model_may_read() {
         let written = std::fs::read_to_string(world.ws().join("b.txt")).unwrap();
         assert!(written.starts_with("b\nmine\n"), "{level}: {written}");
         assert!(level != "full" || !written.contains("of-the-step"), "{written}");
+        // A change of nobody would be in the patch.
+        assert_eq!(world.ws().join("planted-here").exists(), level == "none", "{level}");
     }
 }
 

@@ -247,8 +247,15 @@ sandbox: { level: none }
         "replace",
         json!({"file_path": "a.txt", "old_string": "one", "new_string": "a bad one", "instruction": "x"}),
     );
-    let replies = [writes("b.txt", "bad\n"), writes("b.md", "bad\n"), edit, says("done")];
+    let replies = [
+        writes("b.txt", "bad\n"),
+        writes("b.md", "bad\n"),
+        writes("empty.txt", ""),
+        edit,
+        says("done"),
+    ];
     world.run(&script(&replies), policy, &["-p", "x"]).exits(0);
+    assert_eq!(world.read("empty.txt"), "");
     assert_eq!(world.read("b.txt"), "good\n");
     assert_eq!(world.read("b.md"), "bad\n");
     assert_eq!(world.read("a.txt"), "a good one\n");

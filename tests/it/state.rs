@@ -318,17 +318,31 @@ fn outputs_are_not_written_through_links_of_other_repositories() {
     called(&plain, &["run", "builtin:nope", "--sample", "--patch", &in_tree]).exits(3);
 }
 
+/// Its record would be where commands may write. That shows before anything is paid for.
 #[test]
-fn a_state_directory_in_reach_of_commands_ends_the_run() {
+fn a_state_directory_in_the_workspace_is_refused_before_the_first_request() {
     let world = World::repo(&[("a.txt", "one\n")]);
-    let inside = world.ws().join("state").to_string_lossy().into_owned();
-    let world = world.env("XDG_STATE_HOME", inside);
-    let Some(done) = run(&world, "auto", "echo built > built.txt\n", &[]) else {
-        return;
-    };
-    let done = done.exits(8);
-    assert!(done.stderr.contains("XDG_STATE_HOME"), "{}", done.stderr);
-    assert!(!world.ws().join("built.txt").exists());
+    let inside = world.ws().join("home").to_string_lossy().into_owned();
+    let world = world.env("HOME", inside);
+    let replies = script(&[shell("touch b.txt"), says("done")]);
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { allow: run_shell_command, commands: [touch] }\n";
+    let done = world.run(&replies, policy, &["-p", "x"]).exits(8);
+    assert!(done.stderr.contains("set XDG_STATE_HOME"), "{}", done.stderr);
+    assert!(!world.out().join("journal.jsonl").exists());
+    // A run that changes nothing needs no sandbox.
+    world
+        .run(
+            &script(&[says("done")]),
+            "version: 1\nrules: [{ allow: read_file }]\n",
+            &["-p", "x"],
+        )
+        .exits(0);
+    std::fs::remove_dir_all(world.out()).unwrap();
+    let outside = world.path().join("state").to_string_lossy().into_owned();
+    world
+        .env("XDG_STATE_HOME", outside)
+        .run(&replies, policy, &["-p", "x"])
+        .exits(0);
 }
 
 #[test]

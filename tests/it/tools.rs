@@ -191,12 +191,20 @@ fn what_a_rewriting_program_prints_is_written_as_it_is_or_not_at_all() {
         let args = json!({ "file_path": "open.txt", "content": "new\n" });
         call(&world, &world.beside("policy.yaml", policy), "write_file", &args)
     };
-    for pipe in [r"printf 'x\377'", r"printf 'x\000'"] {
+    for (pipe, why) in [
+        (r"printf 'x\377'", "not text"),
+        (r"printf 'x\000'", "not text"),
+        // A program that fails in a pipe, and one that prints nothing, must not empty the file.
+        ("false | cat", "exit code 1"),
+        ("true", "printed nothing"),
+    ] {
         let done = with(pipe).exits(4).json();
         assert_eq!(done["code"], "modify_failed", "{done}");
-        assert!(done["reason"].as_str().unwrap().contains("not text"), "{done}");
+        assert!(done["reason"].as_str().unwrap().contains(why), "{done}");
         assert_eq!(world.read("open.txt"), "open\n");
     }
+    with("cat | cat").exits(0);
+    assert_eq!(world.read("open.txt"), "new\n");
     with(r"printf '\303\251\357\277\275'").exits(0);
     assert_eq!(world.read("open.txt"), "é\u{fffd}");
 }

@@ -5,6 +5,7 @@ mod linked;
 mod moved;
 mod own_errors;
 mod reach;
+mod registered;
 
 use overnight::base::grant::{Undone, WriteKind, WritePath, Writes};
 use overnight::base::secret::Redactor;

@@ -2,6 +2,7 @@
 
 mod tree;
 mod trust;
+mod unchecked;
 
 use super::session::{self, Beginning, RunSession};
 use crate::base::event::{Event, EventKind, RunStarted};
@@ -195,7 +196,7 @@ async fn attempt(
 enum Tree {
     Own {
         path: PathBuf,
-        _held: std::fs::File,
+        _held: run_dirs::HeldWorkspace,
     },
     Isolated {
         made: Box<isolate::Isolated>,
@@ -291,8 +292,8 @@ async fn go_on(
     plan.model_settings = plan.model_settings.overridden(settings::flags_settings(&args.shared));
     plan.model = args.shared.model.clone().or(plan.model);
     let out_dir = journal::state_dir::outputs_of(dir).unwrap_or_else(|| dir.to_owned());
-    let hidden = std::slice::from_ref(&out_dir);
-    let workspace = bootstrap::workspace(tree.path(), hidden, Some(&plan))?;
+    let hidden = session::hidden(&out_dir, tree.path(), Some(&first.run));
+    let workspace = bootstrap::workspace(tree.path(), &hidden, Some(&plan))?;
     let search = bootstrap::search(plan.model.as_deref(), args.shared.base_url.as_deref(), tree.path());
     let trust = trust(args, &first, &plan, tree.path()).await?;
     let look = Look {
@@ -314,7 +315,7 @@ async fn go_on(
     let own = rulers.filter_map(|name| settings::own_file(name, tree.path()));
     let mut own: Vec<String> = own.map(|file| file.to_string_lossy().into_owned()).collect();
     own.extend(first.source.iter().flat_map(|source| source.files.iter().cloned()));
-    bootstrap::guard(&mut policies, &workspace, hidden, &own);
+    bootstrap::guard(&mut policies, &workspace, &hidden, &own);
     bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let isolated = match tree {
         Tree::Own { .. } => None,
@@ -344,7 +345,18 @@ async fn go_on(
         Tree::Isolated { is_left, .. } => !is_left,
         Tree::Own { path, .. } => settled(path) != Path::new(&first.workspace),
     };
-    tree::restore_tree((&first.run, dir), (events, state), &plan, &workspace, elsewhere).await?;
+    let unchecked = match elsewhere {
+        true => None,
+        false => unchecked::warning((events, state), &plan, &policies, (workspace.root(), &hidden)).await,
+    };
+    tree::restore_tree(
+        (&first.run, dir),
+        (events, state),
+        &plan,
+        (&workspace, &hidden),
+        elsewhere,
+    )
+    .await?;
     if let Tree::Isolated { made, .. } = tree {
         let journals = journal::state_dir::journals_of(&first.run, dir);
         made.record(&first.run, &journals).map_err(Refusal::Environment)?;
@@ -356,9 +368,14 @@ async fn go_on(
         limits: flags,
         directory: environment::current_directory(),
     }];
+    more.extend(unchecked.map(|message| EventKind::Warned {
+        code: "unchecked".to_owned(),
+        message,
+    }));
     more.extend(answers);
     let session = RunSession {
         run_dir: out_dir,
+        hidden,
         home: dir.to_owned(),
         origin: args.shared.workspace.clone().unwrap_or_else(|| PathBuf::from(".")),
         run: first.run,

@@ -430,11 +430,11 @@ async fn begin(
     let tree = isolated
         .as_ref()
         .map_or(place.workspace.as_path(), |(isolated, _)| isolated.workspace());
-    let hidden = std::slice::from_ref(&place.settled);
-    let workspace = bootstrap::workspace(tree, hidden, Some(&plan))?;
+    let hidden = session::hidden(&place.settled, tree, None);
+    let workspace = bootstrap::workspace(tree, &hidden, Some(&plan))?;
     let search = bootstrap::search(plan.model.as_deref(), shared.base_url.as_deref(), &place.workspace);
     let texts = policies.texts();
-    bootstrap::guard(&mut policies, &workspace, hidden, &source.files);
+    bootstrap::guard(&mut policies, &workspace, &hidden, &source.files);
     bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let origin = isolated.as_ref().map(|(_, standing)| standing.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
@@ -473,6 +473,7 @@ async fn begin(
     no_follow::make_dirs(&place.workspace, &place.dir).map_err(JournalError::write(&place.dir))?;
     let session = RunSession {
         run_dir: place.settled.clone(),
+        hidden,
         home: place.settled.clone(),
         origin: place.workspace.clone(),
         run: place.run.clone(),

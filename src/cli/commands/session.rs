@@ -30,7 +30,7 @@ use crate::journal::{Journal, JournalError, artefacts, output_lock, run_dirs, st
 use crate::policy::model::SHELL;
 use crate::policy::{PolicySet, WishedLevel};
 use crate::process::program_search::ProgramSearch;
-use crate::process::{Confinement, unsandboxed};
+use crate::process::{Confinement, own_streams, unsandboxed};
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
 use crate::recipe::Plan;
@@ -55,6 +55,8 @@ use std::time::{Duration, Instant};
 pub struct RunSession {
     /// Directory of the outputs.
     pub run_dir: PathBuf,
+    /// What of this program is neither shown to the model nor part of the patch, from [`hidden`].
+    pub hidden: Vec<PathBuf>,
     /// Directory of the journal, existing or to be created.
     pub home: PathBuf,
     /// The user's tree; differs from the workspace if the run is isolated.
@@ -319,8 +321,13 @@ async fn drive(
         return Err(Refusal::Environment(missing));
     }
     let ignored = programs::ignored_environment(&session.plan, &session.policies, &search);
-    if !unsandboxed::has_git() && may_change_files(&session)? {
+    let may_change_files = may_change_files(&session)?;
+    if !unsandboxed::has_git() && may_change_files {
         return Err(Refusal::Environment(unsandboxed::no_git()));
+    }
+    if session.policies.sandbox().level != WishedLevel::None && may_change_files {
+        // Else the first call that needs the sandbox would end a run that has paid for requests.
+        journal_place::check_state([session.workspace.root()]).map_err(Refusal::Environment)?;
     }
     let mut own = bootstrap::private(session.workspace.root())?;
     origin::give(&mut own, &session.beside, &session.plan)?;
@@ -338,7 +345,7 @@ async fn drive(
     let hermetic = session.provider.recorded().is_some();
     let early = early::sandbox(&session, &own).await?;
     let home = early::home_of(&session, &beginning, early.as_ref())?;
-    let hidden = std::slice::from_ref(&session.run_dir);
+    let hidden = session.hidden.as_slice();
     let store = home.join("git");
     let shadow = private_contents::open_store(&session.run, &store, session.workspace.root(), hidden)
         .map_err(|error| Refusal::Output(format!("{}: {error}", home.display())))?
@@ -368,6 +375,7 @@ async fn drive(
     };
     broken.home = Some(home.clone());
     ledger.remember(named_outputs(shared));
+    ledger.remember(streams_of(&session));
     if !fresh {
         // A person's answers count from here on.
         ledger.sync_with_head()?;
@@ -491,9 +499,9 @@ fn may_change_files(session: &RunSession) -> Result<bool, Refusal> {
         return Ok(true);
     }
     let changes = |kind: ToolKind| matches!(kind, ToolKind::Edit | ToolKind::Execute);
-    let builtin = bootstrap::registry(false)?;
+    let (offered, _) = bootstrap::registry(false)?.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
     let may = |spec: &ToolSpec| changes(spec.kind) && session.policies.may_allow(&spec.name, spec.kind, &spec.origin);
-    Ok(builtin.specs().into_iter().any(may))
+    Ok(offered.specs().into_iter().any(may))
 }
 
 /// A cost limit can only be enforced if the price is known.
@@ -746,6 +754,37 @@ fn named_outputs(shared: &RunFlags) -> BTreeMap<String, String> {
         Some((output.as_str().to_owned(), path.to_owned()))
     });
     absolute.collect()
+}
+
+/// Beginning of the names under which a head knows the files that were stdout or stderr of a run ([`state_dir::Head::copies`]).
+const STREAM: &str = "stream:";
+/// The most of these files that are remembered for a resume.
+const MOST_STREAMS: usize = 32;
+
+/// What of this program is in a tree: the run directory, and the files of the tree that are this process's stdout and
+/// stderr, or were those of earlier sessions of `resumed` on this machine.
+pub fn hidden(run_dir: &Path, tree: &Path, resumed: Option<&RunId>) -> Vec<PathBuf> {
+    let root = settled(tree);
+    let earlier = resumed
+        .and_then(state_dir::head)
+        .into_iter()
+        .flat_map(|head| head.copies);
+    let earlier = earlier.filter(|(name, _)| name.starts_with(STREAM));
+    let earlier = earlier.map(|(_, path)| PathBuf::from(path)).take(MOST_STREAMS);
+    let mut all = vec![run_dir.to_owned()];
+    all.extend(
+        earlier
+            .chain(own_streams::inside(&root))
+            .filter(|path| path.starts_with(&root)),
+    );
+    all
+}
+
+/// The files that were hidden as stdout and stderr, as a head remembers them.
+fn streams_of(session: &RunSession) -> BTreeMap<String, String> {
+    let streams = session.hidden.iter().filter(|path| **path != session.run_dir);
+    let named = streams.filter_map(|path| Some((format!("{STREAM}{}", path.to_str()?), path.to_str()?.to_owned())));
+    named.take(MOST_STREAMS).collect()
 }
 
 /// The flags without the output files that another run has locked.

@@ -1,9 +1,11 @@
 //! After a command: finds changes without a grant and undoes them, using only directory handles.
 
 use super::node::{NodeKind, Print, StoredContent, TreeNode};
+use super::registrations::Registered;
 use super::{Area, GrantMatch, WriteGuard, at, holds, walk};
 use crate::base::event::PathChange;
-use crate::base::grant::{Undone, WriteKind, WritePath};
+use crate::base::grant::{KEPT_ASIDE, Undone, WriteKind, WritePath};
+use crate::base::sync::lock;
 use rustix::fs::{AtFlags, FileType, Gid, Uid, chownat, unlinkat};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -99,7 +101,7 @@ impl WriteGuard {
             self.keep_alone(path, node, now);
             return;
         }
-        if self.is_left_to_older(path) {
+        if self.is_left_to_older(path) || now.is_none() && self.is_unregistered(path) {
             return;
         }
         match self.grant_match(path, matches!(node.kind, NodeKind::Dir)) {
@@ -197,7 +199,11 @@ impl WriteGuard {
         let is_replaced = now.is_some_and(|now| now.inode != node.print.inode);
         let is_free =
             (!is_replaced || self.move_back_contents(path, undone)) && self.move_back_blocking_file(path, undone);
-        let restored = is_free && self.put_back(path, node).is_ok() && !is_shared;
+        let is_back = is_free && self.put_back(path, node).is_ok();
+        if !is_back {
+            lock(&self.lost).insert(path.to_path_buf());
+        }
+        let restored = is_back && !is_shared;
         undone.add(path, (code, rule), change, restored);
     }
 
@@ -211,13 +217,8 @@ impl WriteGuard {
                 self.closed_below(origin, &walk::Known::default(), undone);
             }
         }
-        for name in &moved.set_aside {
-            undone.add(
-                Path::new(name),
-                ("not_granted".to_owned(), None),
-                PathChange::Added,
-                false,
-            );
+        if let Some(name) = &moved.set_aside {
+            undone.add(Path::new(name), (KEPT_ASIDE.to_owned(), None), PathChange::Added, false);
         }
         !moved.is_left
     }
@@ -444,6 +445,16 @@ impl WriteGuard {
     fn remove(&self, path: &Path, reason: (String, Option<String>), undone: &mut Undo) {
         if self.is_left_to_older(path) {
             return;
+        }
+        match self.registered(path) {
+            Registered::OfOthers => return,
+            Registered::Except(others) => {
+                for other in others {
+                    self.remove(&other, reason.clone(), undone);
+                }
+                return;
+            }
+            Registered::No => {}
         }
         let gone = self.move_back_contents(path, undone) && at::remove_below(&self.root, path).is_ok();
         undone.add(path, reason, PathChange::Added, gone);

@@ -1,13 +1,19 @@
 //! Moves back what a command moved to a place at which it is undone: removing or replacing it there would destroy the
-//! only copy. Inode numbers tell where an entry was before the command.
+//! only copy. Where its place is taken by something else, it is kept under a name of its own. Inode numbers tell where an
+//! entry was before the command.
 
+use super::node::{NodeKind, StoredContent, TreeNode};
 use super::{Area, GrantMatch, WriteGuard, at};
+use crate::base::sync::lock;
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// How the names begin of what is kept because it cannot be moved back.
+const KEPT: &str = "overnight-kept";
 
 /// The paths of all entries that were seen before the command, by their inode numbers.
 #[derive(Debug)]
@@ -23,8 +29,8 @@ pub(super) struct Origins {
 pub(super) struct MovedBack {
     /// The paths to which something was moved back, and whether each is that of a directory.
     pub paths: Vec<(PathBuf, bool)>,
-    /// The names at the top of what could not be moved back.
-    pub set_aside: Vec<String>,
+    /// The name at the top under which all is that could not be moved back.
+    pub set_aside: Option<String>,
     /// Whether something could not be moved away at all.
     pub is_left: bool,
 }
@@ -32,8 +38,8 @@ pub(super) struct MovedBack {
 /// Where an entry was before the command.
 enum Origin {
     Free(PathBuf),
-    /// Nothing tells whether the place is free.
-    Unknown,
+    /// Something else is there now, or nothing tells whether the place is free.
+    Taken,
 }
 
 impl Origins {
@@ -81,11 +87,12 @@ impl Origins {
 }
 
 impl WriteGuard {
-    /// Moves back what is at or below a path, if the place where it was before does not exist now and is granted. What cannot
-    /// be moved back gets a name at the top: a closed path must not keep it, and it may be the only copy. What the command
-    /// removed or replaced at a closed path is not moved but made again from its recorded content.
+    /// Moves back what is at or below a path, if the place where it was before does not exist now. What cannot be moved back
+    /// gets a name at the top: a closed path must not keep it, and it may be the only copy. What the command removed or
+    /// replaced at a closed path is not moved but made again from its recorded content, where that was kept.
     pub(super) fn move_back_from(&self, path: &Path) -> MovedBack {
         let mut moved = MovedBack::default();
+        let mut is_free = true;
         let mut waiting = vec![path.to_path_buf()];
         while let Some(path) = waiting.pop() {
             let is_done = match at::stat_opened_up(&self.root, &path) {
@@ -93,11 +100,13 @@ impl WriteGuard {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => true,
                 Err(_) => false,
             };
-            if !is_done {
-                match self.set_aside(&path) {
-                    Ok(name) => moved.set_aside.push(name),
-                    Err(_) => moved.is_left = true,
-                }
+            is_free &= is_done;
+        }
+        if !is_free {
+            // As a whole: one name, however much there is.
+            match self.set_aside(path) {
+                Ok(name) => moved.set_aside = Some(name),
+                Err(_) => moved.is_left = true,
             }
         }
         moved
@@ -114,18 +123,19 @@ impl WriteGuard {
                 }
                 is_moved
             }
-            Some(Origin::Unknown) => false,
             None if is_dir => {
                 let entries = self.entries(path);
                 let is_listed = entries.is_ok();
                 waiting.extend(entries.into_iter().flatten().map(|(path, ..)| path));
                 is_listed
             }
+            Some(Origin::Taken) => false,
             None => true,
         }
     }
 
-    /// Where an entry was before the command. `None` if it is new, is where it was, or that place is taken or closed.
+    /// Where an entry was before the command. `None` if it is new, is where it was, or is at that place too: as another hard
+    /// link, or because the place is closed and its content was recorded.
     fn origin_of(&self, path: &Path, data: &Stat) -> Option<Origin> {
         let origins = self.origins.get_or_init(|| Origins::of(self));
         let paths = origins.paths(self, data.st_ino);
@@ -139,16 +149,35 @@ impl WriteGuard {
         if created.is_some_and(|created| created >= self.taken) {
             return None;
         }
-        paths.into_iter().find_map(|origin| {
-            let is_granted =
-                !self.is_own(&origin) && matches!(self.grant_match(&origin, at::is_dir(data)), GrantMatch::Granted);
-            match at::stat_opened_up(&self.root, &origin) {
-                _ if !is_granted => None,
-                Ok(_) | Err(Errno::NOTDIR | Errno::LOOP) => None,
-                Err(Errno::NOENT) => Some(Origin::Free(origin)),
-                Err(_) => Some(Origin::Unknown),
+        let mut is_taken = false;
+        for origin in paths {
+            if self.is_own(&origin) || self.is_made_again(&origin, at::is_dir(data)) {
+                continue;
             }
-        })
+            match at::stat_opened_up(&self.root, &origin) {
+                Ok(now) if now.st_ino == data.st_ino => return None,
+                Err(Errno::NOENT) => return Some(Origin::Free(origin)),
+                // What was in it can be moved back into the directory that is there now.
+                Ok(now) if at::is_dir(&now) && at::is_dir(data) => {}
+                Ok(_) | Err(_) => is_taken = true,
+            }
+        }
+        is_taken.then_some(Origin::Taken)
+    }
+
+    /// Whether what was at a path before the command is, or will be, made again there from what was recorded, or was never
+    /// within its reach.
+    fn is_made_again(&self, path: &Path, is_dir: bool) -> bool {
+        if matches!(self.grant_match(path, is_dir), GrantMatch::Granted) {
+            return false;
+        }
+        let is_held = |node: &TreeNode| match &node.kind {
+            NodeKind::File(StoredContent::NotHeld) => node.is_sealed_object(path),
+            NodeKind::Other => false,
+            NodeKind::File(_) | NodeKind::Link(_) | NodeKind::Dir => true,
+        };
+        let is_lost = lock(&self.lost).contains(path);
+        self.before.get(path).is_none_or(is_held) && !is_lost
     }
 
     fn move_to(&self, path: &Path, origin: &Path, data: &Stat) -> rustix::io::Result<()> {
@@ -158,11 +187,11 @@ impl WriteGuard {
         renamed((&from.dir, from_name), data.st_mode, (&to.dir, to_name))
     }
 
-    /// Moves an entry to a new name at the top, and returns the name.
+    /// Moves an entry to a new name at the top, [`KEPT`] and what no other entry is called, and returns the name.
     pub(super) fn set_aside(&self, path: &Path) -> rustix::io::Result<String> {
         let (from, name) = at::parent_opened_up(&self.root, path)?;
         let to = at::OpenedUp::of(at::dir(&self.root, Path::new(""))?)?;
-        let fresh = at::fresh_name();
+        let fresh = format!("{KEPT}{}", at::fresh_name().trim_start_matches(".overnight"));
         let mode = at::stat(&from.dir, name)?.st_mode;
         renamed((&from.dir, name), mode, (&to.dir, OsStr::new(&fresh)))?;
         Ok(fresh)

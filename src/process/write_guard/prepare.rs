@@ -3,6 +3,7 @@
 
 use super::node::{HeldContents, NodeKind, TreeNode, is_object};
 use super::overlap::{self, Older, RECORDING};
+use super::registrations;
 use super::walk::{MOST_NAMES, Over, TreeWalk, UNREADABLE};
 use super::{Allowed, Area, MOST_HELD, MOST_MOUNTS, SandboxLevel, WriteGuard, at, limit_message};
 use crate::base::grant::{WriteKind, WritePath, Writes};
@@ -18,7 +19,7 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 /// How often an entry is looked at that is replaced by another process each time.
@@ -54,6 +55,7 @@ impl WriteGuard {
             repositories: BTreeMap::new(),
             own: confinement.hidden_inside(),
             writes: writes.clone(),
+            places: registrations::places_of(confinement),
             allowed: Allowed::default(),
             effective: OnceLock::new(),
             areas: Vec::new(),
@@ -67,6 +69,7 @@ impl WriteGuard {
             exact: exact_device(&confinement.workspace),
             unlisted: BTreeSet::new(),
             most_names: MOST_NAMES,
+            lost: Mutex::default(),
             origins: OnceLock::new(),
             lived: live::begin(&confinement.workspace, writes),
         };

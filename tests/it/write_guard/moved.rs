@@ -114,14 +114,64 @@ async fn a_new_file_at_a_closed_path_is_removed_and_a_granted_change_stays() {
     for level in CONFINED {
         let ground = ground(level);
         let text = "open(\"new\", \"w\").write(\"x\"); r(\"new\", \".envrc\"); os.unlink(\"src/b.txt\"); \
-            r(\"src/a.txt\", \"src/.npmrc\"); open(\"src/a.txt\", \"w\").write(\"newer\")";
+            os.link(\"src/a.txt\", \"src/.npmrc\"); open(\"src/new\", \"w\").write(\"newer\")";
         let (undone, _) = python(&ground, text).await;
         let named: Vec<&str> = undone.iter().map(|one| one.path.as_str()).collect();
         assert_eq!(named, [".envrc", "src/.npmrc"], "{level:?}");
-        assert_eq!(ground.read("ws/src/a.txt").as_deref(), Some("newer"), "{level:?}");
+        assert_eq!(ground.read("ws/src/new").as_deref(), Some("newer"), "{level:?}");
+        assert_eq!(ground.read("ws/src/a.txt").as_deref(), Some("old\n"), "{level:?}");
         for gone in ["ws/new", "ws/.envrc", "ws/src/.npmrc", "ws/src/b.txt"] {
             assert_eq!(ground.read(gone), None, "{level:?} {gone}");
         }
+    }
+}
+
+/// Something else is where the only copy of a file or directory was before, so it cannot be moved back there.
+#[tokio::test]
+async fn what_has_lost_its_place_is_kept_under_a_name_that_is_told() {
+    for level in CONFINED {
+        for (text, kept) in [
+            (
+                "r(\"src/a.txt\", \".envrc\"); open(\"src/a.txt\", \"w\").write(\"other\")",
+                "",
+            ),
+            ("r(\"src/a.txt\", \"src/.npmrc\"); r(\"src/b.txt\", \"src/a.txt\")", ""),
+            (
+                "r(\"src\", \".envrc\"); open(\"src\", \"w\").write(\"other\")",
+                "/a.txt",
+            ),
+            (
+                "r(\"src\", \".envrc\"); d(\"src\"); open(\"src/a.txt\", \"w\").write(\"other\")",
+                "/a.txt",
+            ),
+        ] {
+            let ground = ground(level);
+            std::fs::write(ground.confinement.workspace.join("src/a.txt"), "work\n").unwrap();
+            let undone = undone_of(&ground, text).await;
+            let told: Vec<&Undone> = undone.iter().filter(|one| one.code == "kept_aside").collect();
+            let [told] = told[..] else {
+                panic!("{level:?} {text}: {undone:?}")
+            };
+            // The run must end, so that somebody looks at it.
+            assert!(!told.restored && told.path.starts_with("overnight-kept-"), "{told:?}");
+            let left = ground.read(&format!("ws/{}{kept}", told.path));
+            assert_eq!(left.as_deref(), Some("work\n"), "{level:?} {text}: {undone:?}");
+            for closed in ["ws/.envrc", "ws/src/.npmrc"] {
+                assert!(!ground.top.path().join(closed).exists(), "{level:?} {text}: {closed}");
+            }
+            if kept.is_empty() {
+                let other = ground.read("ws/src/a.txt");
+                assert!(
+                    ["other", "old\n"].contains(&other.unwrap().as_str()),
+                    "{level:?} {text}"
+                );
+            }
+        }
+        // What was in a directory finds its place in the one that is there now.
+        let ground = ground(level);
+        let undone = undone_of(&ground, "r(\"src\", \".envrc\"); d(\"src\")").await;
+        assert!(undone.iter().all(|one| one.restored), "{level:?}: {undone:?}");
+        assert_eq!(ground.read("ws/src/deep/c.txt").as_deref(), Some("old\n"), "{level:?}");
     }
 }
 

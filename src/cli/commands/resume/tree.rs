@@ -14,10 +14,10 @@ use crate::engine::verdict::first_names;
 use crate::recipe::Plan;
 use crate::recipe::plan::CheckWhat;
 use crate::workspace::patch::{Shadow, Snapshot};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Checks the tree. If it is as the run found it, the run's changes are applied again. `elsewhere`: it is another tree
-/// than the one that the run began in.
+/// than the one that the run began in. `hidden`: what of this program is in the tree.
 ///
 /// # Errors
 /// [`Refusal::Environment`] if the tree is neither as the run found it nor as it left it, or the run's store or the
@@ -26,14 +26,15 @@ pub async fn restore_tree(
     (run, dir): (&RunId, &Path),
     (events, state): (&[Event], &RunState),
     plan: &Plan,
-    workspace: &crate::workspace::Workspace,
+    (workspace, hidden): (&crate::workspace::Workspace, &[PathBuf]),
     elsewhere: bool,
 ) -> Result<(), Refusal> {
     let Some(baseline) = state.baseline.clone() else {
         // Nothing was changed yet.
         return Ok(());
     };
-    let shadow = private_contents::open_store(run, &dir.join("git"), workspace.root(), &[dir.to_owned()])
+    let hidden: Vec<PathBuf> = hidden.iter().cloned().chain([dir.to_owned()]).collect();
+    let shadow = private_contents::open_store(run, &dir.join("git"), workspace.root(), &hidden)
         .map_err(|error| Refusal::Environment(format!("{}: {error}", dir.display())))?;
     let now = shadow.snapshot().await.map_err(Refusal::Environment)?;
     let left = state

@@ -22,8 +22,7 @@ pub async fn sandbox(session: &RunSession, own: &Arc<Private>) -> Result<Option<
     }
     let hermetic = session.provider.recorded().is_some();
     let root = session.workspace.root();
-    let hidden = std::slice::from_ref(&session.run_dir);
-    let make = bootstrap::sandbox(&session.policies, root, own, hidden, hermetic);
+    let make = bootstrap::sandbox(&session.policies, root, own, &session.hidden, hermetic);
     let (made, detail) = make().await.map_err(Refusal::Environment)?;
     let level = made.level.as_str();
     process::self_test(&made)

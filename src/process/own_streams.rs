@@ -1,0 +1,27 @@
+//! The files that this process writes as its stdout and stderr, because whoever started it redirected them there
+//! (`overnight run … > out.json`). In a workspace they change while the run works, and nothing of the run changes them.
+
+use rustix::fs::{FileType, fstat, stat};
+use std::path::{Path, PathBuf};
+
+/// The regular files below `root`, a canonical path, that are this process's stdout or stderr, as canonical paths. One that
+/// was removed or moved since it was opened is not among them.
+pub fn inside(root: &Path) -> Vec<PathBuf> {
+    let (out, err) = (rustix::stdio::stdout(), rustix::stdio::stderr());
+    let mut found: Vec<PathBuf> = [(out, 1), (err, 2)]
+        .into_iter()
+        .filter_map(|(stream, number)| {
+            let open = fstat(stream).ok()?;
+            let is_file = FileType::from_raw_mode(open.st_mode).is_file();
+            let path = std::fs::read_link(format!("/proc/self/fd/{number}"))
+                .ok()
+                .filter(|_| is_file)?;
+            let path = path.canonicalize().ok()?;
+            let there = stat(&path).ok()?;
+            let is_it = (there.st_dev, there.st_ino) == (open.st_dev, open.st_ino);
+            (is_it && path.starts_with(root)).then_some(path)
+        })
+        .collect();
+    found.dedup();
+    found
+}
