@@ -139,6 +139,7 @@ fn open(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
                     reason: NOT_WANTED.to_owned(),
                     message: format!("its condition does not hold: {}", when.trim()),
                     output: String::new(),
+                    cut: false,
                     changed: Some(false),
                 });
             }
@@ -163,6 +164,7 @@ fn open(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
                     reason: "green".to_owned(),
                     message: "all checks passed before the model was asked".to_owned(),
                     output: String::new(),
+                    cut: false,
                     changed: Some(false),
                 }),
             };
@@ -496,6 +498,7 @@ fn done(state: &RunState, status: StepStatus, reason: &str, message: String) -> 
         reason: reason.to_owned(),
         message,
         output,
+        cut: state.progress.ran.is_some() && state.progress.ran_cut,
         changed: (!state.touched).then(|| changed_in_step(state)),
     })
 }

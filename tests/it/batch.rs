@@ -1041,6 +1041,58 @@ fn a_model_without_a_key_starts_no_job() {
     batch(&world, &asking(2, "models: [\"script:hi.yaml\"]\n"), &[]).exits(0);
 }
 
+/// A script reads the files whatever happened, and those of an earlier call would pass for success.
+#[test]
+fn a_refused_batch_leaves_no_result_of_an_earlier_call() {
+    let world = fleet(1);
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let good = asking(1, "models: [\"script:hi.yaml\"]\n");
+    let out = |name: &str| std::fs::read_to_string(world.path().join("out").join(name));
+    let verdict = || {
+        let result: Value = serde_json::from_str(&out("result.json").unwrap()).unwrap();
+        result["verdict"].as_str().unwrap().to_owned()
+    };
+    for (wrong, code) in [
+        (good.replace("version: 1", "version: 1\nnothing: 1"), 3),
+        (format!("{good}policy: no-such.yaml\n"), 3),
+        (good.replace("script:hi.yaml", "anthropic/claude"), 8),
+    ] {
+        batch(&world, &wrong, &["--changed"]).exits(code);
+        assert_eq!(verdict(), if code == 3 { "invalid" } else { "environment" });
+        let xml = out("junit.xml").unwrap();
+        assert!(xml.contains("errors=\"1\"") && !xml.contains("no_change"), "{xml}");
+        assert!(out("summary.md").is_err() && out("report.html").is_err());
+        // A dry run and a wrong command line say nothing of a call.
+        batch(&world, &good, &["--changed"]).exits(0);
+        batch(&world, &wrong, &["--dry-run", "--changed"]);
+        batch(&world, &good, &["--only", "["]).exits(2);
+        assert_eq!(verdict(), "no_change");
+    }
+    // The directory of another batch keeps its result.
+    batch(&world, &asking(2, "models: [\"script:hi.yaml\"]\n"), &[]).exits(3);
+    assert_eq!(verdict(), "no_change");
+}
+
+#[test]
+fn a_batch_directory_is_new_or_empty_or_of_a_batch() {
+    let world = fleet(1);
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let manifest = world.beside("m.yaml", asking(1, "models: [\"script:hi.yaml\"]\n"));
+    world.beside("foreign/result.json", "mine");
+    world.beside("foreign/notes.txt", "mine");
+    for more in [&[][..], &["--dry-run"]] {
+        let done = call(&world, &[&["batch", &manifest, "--out", "foreign"], more].concat()).exits(2);
+        assert!(done.stderr.contains("--out foreign contains notes.txt"), "{}", done.stderr);
+    }
+    let found = std::fs::read_dir(world.path().join("foreign")).unwrap().count();
+    let result = std::fs::read_to_string(world.path().join("foreign/result.json")).unwrap();
+    assert_eq!((found, result.as_str()), (2, "mine"));
+    std::fs::create_dir(world.path().join("empty")).unwrap();
+    for out in ["empty", "new", "new"] {
+        call(&world, &["batch", &manifest, "--out", out]).exits(0);
+    }
+}
+
 /// `--dry-run` refuses the directory of another batch as the call does.
 #[test]
 fn a_dry_run_refuses_what_the_call_refuses() {
@@ -1374,6 +1426,45 @@ fn results_of_an_earlier_call_are_not_those_of_the_last_one() {
         (&json!(1), &json!(1))
     );
     assert_eq!(opened(&deliver(0)), 2);
+}
+
+/// What was finished is delivered, and what was not is named: the record ends as a kill leaves it.
+#[test]
+fn a_batch_that_was_killed_is_delivered_as_incomplete() {
+    let world = fleet(1);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\ntargets:\n  \
+                    - { path: r0, id: a }\n  - { path: r0, id: b, params: { who: you } }\n";
+    let deliver = |code: i32| {
+        let args = [
+            "deliver", "out", "--repo", "r0", "--to", "mbox", "--dry-run", "--format", "json",
+        ];
+        Done::of(command(&world, &args).envs(GIT_IDENTITY).output().unwrap()).exits(code)
+    };
+    batch(&world, manifest, &["--jobs", "1"]).exits(0);
+    assert_eq!(opened(&deliver(0)), 2);
+    let record = world.path().join("out/batch.jsonl");
+    let text = std::fs::read_to_string(&record).unwrap();
+    std::fs::remove_file(world.path().join("out/bundle.json")).unwrap();
+    // Without the end of the call; of a job that had begun; of one that had not.
+    for lines in [4, 3] {
+        let kept: String = text.split_inclusive('\n').take(lines).collect();
+        std::fs::write(&record, kept).unwrap();
+        let done = deliver(10);
+        assert_eq!(opened(&done), 1, "{}", done.stdout);
+        let left = "\"reason\":\"the last call of the batch was ended before the job ended: start the batch again\"";
+        let line = done.stdout.lines().find(|line| line.contains("\"job\":\"b\"")).unwrap();
+        assert!(line.contains(left) && line.contains("\"outcome\":\"refused\""), "{line}");
+    }
+    batch(&world, manifest, &[]).exits(0);
+    assert_eq!(opened(&deliver(0)), 2);
+    // A second call over finished jobs, killed before it had run them: their results are those of the earlier call.
+    batch(&world, manifest, &["--again", "--jobs", "1"]).exits(0);
+    let text = std::fs::read_to_string(&record).unwrap();
+    let kept: String = text.split_inclusive('\n').take(text.lines().count() - 3).collect();
+    std::fs::write(&record, kept).unwrap();
+    std::fs::remove_file(world.path().join("out/bundle.json")).unwrap();
+    let done = deliver(10);
+    assert!(done.stdout.contains("before it had run 1 job more"), "{}", done.stdout);
 }
 
 /// The rows of a batch without what differs from run to run.

@@ -504,6 +504,36 @@ fn a_replay_takes_the_same_way() {
     assert_eq!(result["steps"][2]["status"], "skipped");
 }
 
+/// Later steps and conditions see all of it, up to a limit beyond which a condition does not guess.
+#[test]
+fn the_output_of_a_step_is_whole_or_says_that_it_was_cut() {
+    let lines = |count: usize| format!("seq -f 'line %09g' 1 {count}");
+    let run = |count: usize, when: &str, code: i32| {
+        let world = World::repo(&[]);
+        let recipe = format!(
+            "version: 1\nname: w\nsteps:\n  - {{ id: a, run: \"{}\" }}\n  - {{ id: b, when: {when}, run: 'echo cut {{{{ steps.a.cut }}}}' }}\n  \
+             - {{ id: c, prompt: 'Read {{{{ steps.a.output }}}}' }}\n",
+            lines(count)
+        );
+        let done = world.recipe(&recipe, &script(&[says("read")]), &open_policy(&[]), &[]).exits(code);
+        (world, done)
+    };
+    // The line lies in the middle: neither in the first nor in the last 8 KiB.
+    let (world, _) = run(4_000, "\"'line 000002000' in steps.a.output\"", 0);
+    let result = world.result();
+    assert_eq!((&result["steps"][1]["output"], &result["steps"][0]["cut"]), (&json!("cut false\n"), &Value::Null));
+    assert_eq!(result["steps"][0]["output"].as_str().unwrap().lines().count(), 4_000);
+    // A log would leave no room for the task, so a prompt says what is missing.
+    let prompt = prompts(&world).remove(0);
+    assert!(prompt.len() < 20_000 && prompt.contains("bytes left out"), "{}", prompt.len());
+    let (world, done) = run(100_000, "\"'line 000050000' in steps.a.output\"", 3);
+    assert!(done.stderr.contains("the output of step `a` was cut"), "{}", done.stderr);
+    assert_eq!(world.result()["steps"][0]["cut"], true);
+    // What does not need the output decides.
+    let (world, _) = run(100_000, "steps.a.exit_code == 0 and (steps.a.cut or 'x' in steps.a.output)", 0);
+    assert_eq!(world.result()["steps"][1]["output"], "cut true\n");
+}
+
 #[test]
 fn a_condition_that_cannot_be_evaluated_ends_the_run() {
     let world = World::repo(&[]);

@@ -12,6 +12,7 @@ use crate::cli::origin::RecipeFile;
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::{self, Secrets};
 use crate::cli::settings::{self, Settings};
+use crate::cli::named_outputs::{self, ReadFile};
 use crate::cli::{bootstrap, exit, github, inputs, limits, out, search, shipped, signals, variables};
 use crate::engine::deps::Interrupt;
 use crate::journal::no_follow::{self, settled};
@@ -98,8 +99,13 @@ async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) ->
         // Nothing is written to a directory that is not a run's.
         return session::refused(&refusal, None, &recipe, &shared);
     }
-    if !args.dry_run {
-        session::remove_stale_copies(&shared);
+    let outputs = session::outputs_of(&args.shared);
+    let checked = match named_outputs::refuse_read(&outputs, &read_by_flags(&args, &tree)) {
+        Ok(()) => named_outputs::refuse_tracked(&outputs).await,
+        refused => refused,
+    };
+    if let Err(refusal) = checked {
+        return session::refused(&refusal, None, &recipe, &session::without_copies(&shared));
     }
     let unwritable = session::unwritable(&shared).filter(|_| !args.dry_run);
     let (ended, shared) = match unwritable {
@@ -114,6 +120,35 @@ async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) ->
             session::refused(&refusal, dir, &recipe, &shared)
         }
     }
+}
+
+/// The files that the command line names to be read.
+fn read_by_flags(args: &RunArgs, tree: &Path) -> Vec<ReadFile> {
+    let mut read = session::read_by_flags(&args.shared, tree);
+    let is_file = |name: &str| name != "-" && !name.starts_with("git:") && !name.starts_with(shipped::PREFIX);
+    let recipe = args.recipe.as_ref().filter(|path| path.to_str().is_none_or(is_file));
+    let prompt = args.prompt.as_deref().and_then(|text| text.strip_prefix('@'));
+    let named = [
+        ("the recipe", recipe.cloned()),
+        ("--prompt", prompt.map(PathBuf::from)),
+        ("--output-schema", args.output_schema.clone()),
+        ("--params", args.params.clone()),
+        ("--input", args.input.as_ref().map(PathBuf::from)),
+        ("--input-value", args.input_value.clone()),
+    ];
+    let named = named.into_iter().filter_map(|(by, path)| Some(ReadFile::new(by, path?)));
+    read.extend(named);
+    read
+}
+
+/// The files that the recipe and the policies name to be read.
+fn read_by_files(settings: &Settings) -> Vec<ReadFile> {
+    let files = &settings.source.files;
+    // Where a recipe is a file, it is the first of them, and what its commands get lies beside it.
+    let dir = files.first().and_then(|recipe| Path::new(recipe).parent());
+    let beside = dir.into_iter().flat_map(|dir| settings.beside.iter().map(|file| dir.join(&file.path)));
+    let all = files.iter().map(PathBuf::from).chain(beside);
+    all.map(|file| ReadFile::new("the recipe or a policy names it", file)).collect()
 }
 
 /// The flags that name the outputs of a refusal. A dry run leaves patch and transcript of an earlier run alone.
@@ -243,6 +278,10 @@ async fn attempt(
     let args = Arc::new(args);
     let clock = RunClock { started, interrupt };
     let settings = settle_on_thread(&args, &place.workspace, clock).await?;
+    named_outputs::refuse_read(&session::outputs_of(&args.shared), &read_by_files(&settings))?;
+    if !args.dry_run {
+        session::remove_stale_copies(&args.shared);
+    }
     // A run that is refused for want of a model has no limits to tell.
     let has_model = settings
         .plan
