@@ -189,6 +189,9 @@ pub enum StepStatus {
 /// The reason of a step that was skipped because its `when` is false.
 pub const NOT_WANTED: &str = "when";
 
+/// The reason of a step whose command failed.
+pub const COMMAND: &str = "command";
+
 /// The result of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

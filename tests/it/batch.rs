@@ -1388,6 +1388,11 @@ fn results_of_an_earlier_call_are_not_those_of_the_last_one() {
         (&done["jobs"]["suspended"], &done["usage"]["turns"]),
         (&json!(2), &json!(2))
     );
+    // Each says what continues it, and that command is right.
+    let reason = done["interrupted"][0]["reason"].as_str().unwrap();
+    let (_, rest) = reason.split_once("answer with `").unwrap();
+    let (answer, _) = rest.split_once("`, then start the batch again").unwrap();
+    assert!(answer.starts_with("overnight resume ") && answer.contains(" --approve c1@"), "{reason}");
     for dir in ["out", "merged"] {
         let done = compared(dir);
         assert_eq!(

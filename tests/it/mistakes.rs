@@ -238,6 +238,49 @@ fn a_file_that_is_read_or_tracked_is_no_output() {
     assert_eq!(world.read("src/main.rs"), "fn main() {}\n");
 }
 
+/// Whoever looks first learns what the run would be refused for; what only this machine lacks to ask a model is a warning.
+#[test]
+fn a_dry_run_ends_as_the_run_would() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let good = model(&world, &[says("done")]);
+    let plain = world.beside("r.yaml", "version: 1\nname: r\nsteps: [{ id: a, prompt: x }]\n");
+    let context = world.beside(
+        "c.yaml",
+        "version: 1\nname: c\ncontext: [{ path: NONE.md, required: true }]\nsteps: [{ id: a, prompt: x }]\n",
+    );
+    let server = world.beside(
+        "s.yaml",
+        "version: 1\nname: s\ntools: { mcp_servers: { d: { url: 'http://127.0.0.1:9/', headers: { A: '${NO_TOKEN}' }, required: true } } }\n\
+         steps: [{ id: a, prompt: x }]\n",
+    );
+    let taken = world.path().join("taken").to_string_lossy().into_owned();
+    world.call(&["run", &plain, "--model", &good, "--out", &taken]).exits(0);
+    for (args, code) in [
+        (vec![context.as_str(), "--model", &good], 3),
+        (vec![&server, "--model", &good], 8),
+        (vec![&plain, "--model", "script:none.json"], 3),
+        (vec![&plain, "--model", "nobody/x"], 2),
+        (vec![&plain, "--model", "replay:none"], 8),
+        (vec![&plain, "--model", &good, "--out", "."], 8),
+        (vec![&plain, "--model", &good, "--out", &taken], 8),
+        (vec![&plain, "--model", &good, "--junit", "a.txt/x.xml"], 9),
+        (vec![&plain, "--model", &good, "--policy", "none.yaml"], 3),
+        (vec![&plain, "--model", &good], 0),
+    ] {
+        let errors = |more: &[&str]| {
+            let done = world.call(&[&["run"], &args[..], more].concat()).exits(code);
+            let lines = done.stderr.lines().filter(|line| !line.starts_with("overnight: "));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (dry, real) = (errors(&["--dry-run"]), errors(&[]));
+        assert_eq!(dry, real, "{args:?}");
+    }
+    for (more, told) in [(&[][..], "no model is named"), (&["--model", "anthropic/x"], "set ANTHROPIC_API_KEY")] {
+        let done = world.call(&[&["run", &plain, "--dry-run"], more].concat()).exits(0);
+        assert!(done.stderr.contains("would be refused") && done.stderr.contains(told), "{}", done.stderr);
+    }
+}
+
 #[test]
 fn a_dash_is_no_file() {
     let world = World::repo(&[("a.txt", "one\n")]);

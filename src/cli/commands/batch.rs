@@ -486,6 +486,9 @@ fn told(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
     for job in &result.not_run {
         text.push_str(&format!("not run: {}: {}\n", job.job, job.reason));
     }
+    for job in &result.interrupted {
+        text.push_str(&format!("not ended: {}: {}\n", job.job, job.reason));
+    }
     text.push_str(&format!("files: {}\n", dir.display()));
     if let Some(store) = store {
         text.push_str(&format!("bundle: {store}\n"));

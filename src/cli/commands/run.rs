@@ -5,6 +5,7 @@ use super::{printed, sample};
 use crate::base::call::ToolSpec;
 use crate::base::event::{PatchBase, PolicyText, RunStarted};
 use crate::base::ids::RunId;
+use crate::base::model_name::is_played;
 use crate::base::quote::shell_word;
 use crate::cli::args::{RunArgs, RunFlags, StdoutFormat};
 use crate::cli::environment;
@@ -92,13 +93,6 @@ async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) ->
         Ok(held) => held,
         Err(refusal) => return session::refused(&refusal, None, &recipe, &session::without_copies(&shared)),
     };
-    if !args.dry_run
-        && let Some(out) = &out
-        && let Err(refusal) = fit_for_run(out, &tree)
-    {
-        // Nothing is written to a directory that is not a run's.
-        return session::refused(&refusal, None, &recipe, &shared);
-    }
     let outputs = session::outputs_of(&args.shared);
     let checked = match named_outputs::refuse_read(&outputs, &read_by_flags(&args, &tree)) {
         Ok(()) => named_outputs::refuse_tracked(&outputs).await,
@@ -107,7 +101,13 @@ async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) ->
     if let Err(refusal) = checked {
         return session::refused(&refusal, None, &recipe, &session::without_copies(&shared));
     }
-    let unwritable = session::unwritable(&shared).filter(|_| !args.dry_run);
+    if let Some(out) = &out
+        && let Err(refusal) = fit_for_run(out, &tree)
+    {
+        // Nothing is written to a directory that is not a run's.
+        return session::refused(&refusal, None, &recipe, &shared);
+    }
+    let unwritable = session::unwritable(&args.shared).map(|(refusal, _)| (refusal, session::without_unwritable(&shared)));
     let (ended, shared) = match unwritable {
         Some((refusal, writable)) => (Err(refusal), writable),
         None => (attempt(args, &mut place, started, interrupt).await, shared),
@@ -308,9 +308,6 @@ async fn attempt(
             "warning: OTEL_EXPORTER_OTLP_ENDPOINT is set, and this build has no `otel` feature: no spans are sent",
         );
     }
-    if args.dry_run {
-        return dry_run(&settings, args.shared.format());
-    }
     if patch::is_bare(&place.workspace) && !args.isolate {
         return Err(Refusal::Environment(format!(
             "the workspace {} is itself a bare git repository, whose files are git's own: name a clone or a worktree of it \
@@ -319,15 +316,19 @@ async fn attempt(
         )));
     }
     run_dirs::refuse_link(&place.workspace, &place.dir)?;
-    if args.out.is_none() {
-        run_dirs::ignore_runs(&place.workspace)?;
-    }
     if run_dirs::is_taken(&place.dir) {
         let name = place.dir.display();
         return Err(Refusal::Environment(format!(
             "{name} already contains a run: name another --out, or continue it with `overnight resume {}`",
             shell_word(&place.dir.to_string_lossy())
         )));
+    }
+    if args.dry_run {
+        foresee_model(&settings, &args.shared, &place.workspace, interrupt).await?;
+        return dry_run(&settings, args.shared.format());
+    }
+    if args.out.is_none() {
+        run_dirs::ignore_runs(&place.workspace)?;
     }
     let wall = session::wall(&settings.plan);
     signals::limit(interrupt, started + wall);
@@ -553,6 +554,41 @@ fn tell_trust(settings: &Settings) {
 pub fn beside_shown(files: &[RecipeFile]) -> String {
     let one = |file: &RecipeFile| format!("  its commands get {} ({} bytes)\n", file.path, file.bytes.len());
     files.iter().map(one).collect()
+}
+
+/// Refuses, for a dry run, a model and servers that the run refuses. That no model is named, and what only this machine
+/// lacks to ask one, such as a key, is a warning: a recipe can be looked at without.
+///
+/// # Errors
+/// As for [`bootstrap::provider`] and [`session::priced`]; [`Refusal::Environment`] if a required server lacks a variable.
+async fn foresee_model(
+    settings: &Settings,
+    shared: &RunFlags,
+    workspace: &Path,
+    interrupt: &Arc<Interrupt>,
+) -> Result<(), Refusal> {
+    let plan = &settings.plan;
+    let secrets = Secrets::of(environment::variables());
+    if settings.refused.is_none() {
+        secrets::lacking(plan, settings.source.trusted, &secrets)
+            .map_err(|why| Refusal::Environment(format!("a required server did not start: {why}")))?;
+    }
+    let asks_service = !plan.model.as_deref().is_some_and(is_played);
+    match session::provider(plan, shared, workspace, interrupt).await {
+        Ok(provider) => {
+            let pricing = session::pricing(interrupt, session::wall(plan)).await?;
+            session::priced(plan, provider.info(), &pricing)
+        }
+        Err(Refusal::Environment(why)) if asks_service => {
+            out::stderr(&format!("warning[unusable-model]: the run would be refused here (code 8): {why}"));
+            Ok(())
+        }
+        Err(Refusal::Usage(why)) if plan.model.is_none() => {
+            out::stderr(&format!("warning[no-model]: the run would be refused (code 2): {why}"));
+            Ok(())
+        }
+        Err(refusal) => Err(refusal),
+    }
 }
 
 /// Prints what would be done, as text or as one JSON object. Starts nothing and sends nothing.

@@ -500,7 +500,10 @@ fn may_change_files(session: &RunSession) -> Result<bool, Refusal> {
 }
 
 /// A cost limit can only be enforced if the price is known.
-fn priced(plan: &Plan, model: &ModelInfo, pricing: &Pricing) -> Result<(), Refusal> {
+///
+/// # Errors
+/// [`Refusal::Environment`]: a cost is limited, and no price of the model is known.
+pub fn priced(plan: &Plan, model: &ModelInfo, pricing: &Pricing) -> Result<(), Refusal> {
     if !cost_is_limited(plan)
         || model.recorded
         || model.nearby
@@ -813,6 +816,11 @@ pub fn unwritable(shared: &RunFlags) -> Option<(Refusal, RunFlags)> {
         }
     }
     (!problems.is_empty()).then(|| (Refusal::Output(problems.join("; ")), writable))
+}
+
+/// The flags without the output files that cannot be written.
+pub fn without_unwritable(shared: &RunFlags) -> RunFlags {
+    unwritable(shared).map_or_else(|| shared.clone(), |(_, writable)| writable)
 }
 
 /// Removes patch and transcript of an earlier run, so that they are not taken for this run's if this run ends without them,
