@@ -130,7 +130,10 @@ impl RunOutcome {
         Self::new(
             Verdict::Budget,
             format!("limit:{}", hit.limit),
-            format!("{whose} reached: {hit}; this limit ended the run, raise it {}", raised(hit)),
+            format!(
+                "{whose} reached: {hit}; this limit ended the run, raise it {}",
+                raised(hit)
+            ),
         )
     }
 }

@@ -167,7 +167,10 @@ impl BranchState {
     pub fn commit(&self) -> Option<&str> {
         match self {
             Self::Absent => None,
-            Self::Behind { commit } | Self::Unmade { commit } | Self::Ours { commit, .. } | Self::Foreign { commit, .. } => Some(commit),
+            Self::Behind { commit }
+            | Self::Unmade { commit }
+            | Self::Ours { commit, .. }
+            | Self::Foreign { commit, .. } => Some(commit),
         }
     }
 }

@@ -117,7 +117,9 @@ pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
         .map(|head| PathBuf::from(head.dir))
         .filter(|dir| dir.join(format::FILE).is_file());
     if let Some(dir) = &known
-        && let Some(other) = started_in(dir).map(|first| first.run).filter(|other| other.as_str() != run)
+        && let Some(other) = started_in(dir)
+            .map(|first| first.run)
+            .filter(|other| other.as_str() != run)
     {
         return Err(JournalError::Replaced {
             run: run.to_owned(),
@@ -420,7 +422,10 @@ fn started_in(dir: &Path) -> Option<RunStarted> {
     }
     let file = state_dir::open(&dir.join(format::FILE)).ok()?;
     let mut line = Vec::new();
-    BufReader::new(file).take(FIRST_LINE).read_until(b'\n', &mut line).ok()?;
+    BufReader::new(file)
+        .take(FIRST_LINE)
+        .read_until(b'\n', &mut line)
+        .ok()?;
     match serde_json::from_slice(&line).map(|line: Line| line.entry.kind) {
         Ok(EventKind::RunStarted(first)) => Some(*first),
         _ => None,

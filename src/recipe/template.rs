@@ -110,7 +110,10 @@ pub struct TemplateScope<'a> {
 pub fn render(text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateError> {
     let mut env = environment();
     env.add_filter("raw", |value: minijinja::Value| value);
-    let long = scope.steps.values().filter(|step| step.is_printed && step.output.len() > IN_PROMPT);
+    let long = scope
+        .steps
+        .values()
+        .filter(|step| step.is_printed && step.output.len() > IN_PROMPT);
     let long: Vec<String> = long.map(|step| step.output.trim().to_owned()).collect();
     env.set_formatter(move |out, _, value| {
         let text = plain(value);
@@ -149,9 +152,8 @@ pub fn condition(text: &str, scope: &TemplateScope<'_>) -> Result<bool, Template
     let value = compiled(&env, text)?
         .eval(context_of(scope, &of_step))
         .map_err(|error| TemplateError::from_engine(&error, text))?;
-    let unasked = |step: &Arc<CutStep>| {
-        step.reads_output.load(Ordering::Relaxed) && !step.reads_cut.load(Ordering::Relaxed)
-    };
+    let unasked =
+        |step: &Arc<CutStep>| step.reads_output.load(Ordering::Relaxed) && !step.reads_cut.load(Ordering::Relaxed);
     if let Some((id, _)) = cut.iter().find(|(_, step)| unasked(step)) {
         return Err(TemplateError {
             message: format!(

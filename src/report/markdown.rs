@@ -146,7 +146,9 @@ fn outputs(steps: &[StepReport]) -> String {
         let _ = writeln!(out, "Last lines of {}:\n", code(&check.name));
         fenced(&mut out, "text", &text::last_lines(&check.output).join("\n"));
     }
-    let commands = steps.iter().filter(|step| step.status == "failed" && step.reason == COMMAND);
+    let commands = steps
+        .iter()
+        .filter(|step| step.status == "failed" && step.reason == COMMAND);
     for step in commands.filter(|step| !step.output.trim().is_empty()).take(OUTPUTS) {
         let _ = writeln!(out, "Last lines of the command of step {}:\n", code(&step.id));
         fenced(&mut out, "text", &text::last_lines(&step.output).join("\n"));

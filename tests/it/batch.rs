@@ -1082,7 +1082,11 @@ fn a_batch_directory_is_new_or_empty_or_of_a_batch() {
     world.beside("foreign/notes.txt", "mine");
     for more in [&[][..], &["--dry-run"]] {
         let done = call(&world, &[&["batch", &manifest, "--out", "foreign"], more].concat()).exits(2);
-        assert!(done.stderr.contains("--out foreign contains notes.txt"), "{}", done.stderr);
+        assert!(
+            done.stderr.contains("--out foreign contains notes.txt"),
+            "{}",
+            done.stderr
+        );
     }
     let found = std::fs::read_dir(world.path().join("foreign")).unwrap().count();
     let result = std::fs::read_to_string(world.path().join("foreign/result.json")).unwrap();
@@ -1392,7 +1396,10 @@ fn results_of_an_earlier_call_are_not_those_of_the_last_one() {
     let reason = done["interrupted"][0]["reason"].as_str().unwrap();
     let (_, rest) = reason.split_once("answer with `").unwrap();
     let (answer, _) = rest.split_once("`, then start the batch again").unwrap();
-    assert!(answer.starts_with("overnight resume ") && answer.contains(" --approve c1@"), "{reason}");
+    assert!(
+        answer.starts_with("overnight resume ") && answer.contains(" --approve c1@"),
+        "{reason}"
+    );
     for dir in ["out", "merged"] {
         let done = compared(dir);
         assert_eq!(
@@ -1441,7 +1448,15 @@ fn a_batch_that_was_killed_is_delivered_as_incomplete() {
                     - { path: r0, id: a }\n  - { path: r0, id: b, params: { who: you } }\n";
     let deliver = |code: i32| {
         let args = [
-            "deliver", "out", "--repo", "r0", "--to", "mbox", "--dry-run", "--format", "json",
+            "deliver",
+            "out",
+            "--repo",
+            "r0",
+            "--to",
+            "mbox",
+            "--dry-run",
+            "--format",
+            "json",
         ];
         Done::of(command(&world, &args).envs(GIT_IDENTITY).output().unwrap()).exits(code)
     };
@@ -1458,7 +1473,10 @@ fn a_batch_that_was_killed_is_delivered_as_incomplete() {
         assert_eq!(opened(&done), 1, "{}", done.stdout);
         let left = "\"reason\":\"the last call of the batch was ended before the job ended: start the batch again\"";
         let line = done.stdout.lines().find(|line| line.contains("\"job\":\"b\"")).unwrap();
-        assert!(line.contains(left) && line.contains("\"outcome\":\"refused\""), "{line}");
+        assert!(
+            line.contains(left) && line.contains("\"outcome\":\"refused\""),
+            "{line}"
+        );
     }
     batch(&world, manifest, &[]).exits(0);
     assert_eq!(opened(&deliver(0)), 2);

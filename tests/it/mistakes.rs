@@ -216,7 +216,11 @@ fn a_file_that_is_read_or_tracked_is_no_output() {
             for more in [&[][..], &["--dry-run"]] {
                 let done = world.call(&[&run[..], task, &[flag, path], more].concat()).exits(2);
                 let told = format!("{flag} {path}");
-                assert!(done.stderr.contains(&told) && done.stderr.contains("name another file"), "{}", done.stderr);
+                assert!(
+                    done.stderr.contains(&told) && done.stderr.contains("name another file"),
+                    "{}",
+                    done.stderr
+                );
                 assert_eq!(std::fs::read_to_string(&place).unwrap(), before, "{flag} {path}");
             }
         }
@@ -225,13 +229,23 @@ fn a_file_that_is_read_or_tracked_is_no_output() {
     // An earlier output may be tracked, and what is neither tracked nor read is replaced.
     let other = world.beside("other.xml", "of somebody\n");
     world
-        .call(&[&run[..], &["-p", "x", "--patch", "old.patch", "--junit", &other, "--out", "../done"]].concat())
+        .call(
+            &[
+                &run[..],
+                &["-p", "x", "--patch", "old.patch", "--junit", &other, "--out", "../done"],
+            ]
+            .concat(),
+        )
         .exits(0);
     assert!(world.read("old.patch").contains("a.txt"));
     assert!(std::fs::read_to_string(&other).unwrap().contains("<testsuites"));
     // The run is continued and delivered by the same rules.
     let done = world.call(&["resume", "../done", "--transcript", &policy]).exits(2);
-    assert!(done.stderr.contains("read by the command (the run's recipe or policy)"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("read by the command (the run's recipe or policy)"),
+        "{}",
+        done.stderr
+    );
     let mbox = ["deliver", "../done", "--to", "mbox", "--out", "src/main.rs"];
     let done = world.call(&mbox).exits(2);
     assert!(done.stderr.contains("git tracks this file"), "{}", done.stderr);
@@ -275,9 +289,16 @@ fn a_dry_run_ends_as_the_run_would() {
         let (dry, real) = (errors(&["--dry-run"]), errors(&[]));
         assert_eq!(dry, real, "{args:?}");
     }
-    for (more, told) in [(&[][..], "no model is named"), (&["--model", "anthropic/x"], "set ANTHROPIC_API_KEY")] {
+    for (more, told) in [
+        (&[][..], "no model is named"),
+        (&["--model", "anthropic/x"], "set ANTHROPIC_API_KEY"),
+    ] {
         let done = world.call(&[&["run", &plain, "--dry-run"], more].concat()).exits(0);
-        assert!(done.stderr.contains("would be refused") && done.stderr.contains(told), "{}", done.stderr);
+        assert!(
+            done.stderr.contains("would be refused") && done.stderr.contains(told),
+            "{}",
+            done.stderr
+        );
     }
 }
 
@@ -308,7 +329,18 @@ fn the_id_of_a_run_never_means_the_one_that_took_its_directory() {
     let run = |file: &str| {
         let model = model(&world, &[writes(file, "b\n"), says("done")]);
         let args = [
-            "run", "-p", "x", "--isolate", "--model", &model, "--policy", &policy, "--out", "../same", "--format", "json",
+            "run",
+            "-p",
+            "x",
+            "--isolate",
+            "--model",
+            &model,
+            "--policy",
+            &policy,
+            "--out",
+            "../same",
+            "--format",
+            "json",
         ];
         let done = world.call(&args).exits(0).json();
         done["run"].as_str().unwrap().to_owned()
@@ -326,7 +358,11 @@ fn the_id_of_a_run_never_means_the_one_that_took_its_directory() {
     ] {
         let done = world.call(args).exits(8);
         let told = format!("the run {first} is gone: its directory");
-        assert!(done.stderr.contains(&told) && done.stderr.contains(&second), "{args:?}: {}", done.stderr);
+        assert!(
+            done.stderr.contains(&told) && done.stderr.contains(&second),
+            "{args:?}: {}",
+            done.stderr
+        );
     }
     let listed = world.call(&["runs", "list", "--format", "json"]).exits(0).json();
     assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");

@@ -86,7 +86,11 @@ pub async fn batch(mut args: BatchArgs) -> Result<u8, Refusal> {
 /// # Errors
 /// [`Refusal::Usage`]: it holds files that no batch wrote; [`Refusal::Environment`]: a link of a tree leads there.
 fn named_dir(args: &BatchArgs) -> Result<Option<PathBuf>, Refusal> {
-    let Some(out) = args.out.as_deref().filter(|out| !objects::is_address(&out.to_string_lossy())) else {
+    let Some(out) = args
+        .out
+        .as_deref()
+        .filter(|out| !objects::is_address(&out.to_string_lossy()))
+    else {
         return Ok(None);
     };
     named_outputs::refuse_link(Path::new("."), out)?;

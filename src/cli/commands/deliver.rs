@@ -12,10 +12,10 @@ use crate::batch::sealed_file::sealed_file;
 use crate::cli::args::{DeliverArgs, DeliverTo, LineFormat};
 use crate::cli::environment;
 use crate::cli::inputs;
+use crate::cli::named_outputs::{self, NamedOutput, ReadFile};
 use crate::cli::outputs;
 use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
-use crate::cli::named_outputs::{self, NamedOutput, ReadFile};
 use crate::cli::{exit, kept_out, out, settings, signals, variables, verify};
 use crate::deliver::address::RemoteAddress;
 use crate::deliver::batch::{self, BatchRun, JobOfPlan, JobPlace, JobSource};
@@ -501,7 +501,10 @@ impl BrokenCall {
 
     /// Why what is delivered is not the whole result of this call, if more jobs than the `named` ones did not end.
     fn lacking(&self, named: usize) -> Option<String> {
-        let lacking = self.to_run.checked_sub(self.ended.len() + named).filter(|lacking| *lacking > 0)?;
+        let lacking = self
+            .to_run
+            .checked_sub(self.ended.len() + named)
+            .filter(|lacking| *lacking > 0)?;
         Some(format!(
             "the last call of the batch was ended before it had run {} more: start the batch again",
             counted(lacking, "job")

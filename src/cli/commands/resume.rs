@@ -8,13 +8,13 @@ use crate::base::event::{Event, EventKind, RunStarted};
 use crate::base::source::KeptFile;
 use crate::cli::args::ResumeArgs;
 use crate::cli::environment;
+use crate::cli::named_outputs::{self, ReadFile};
 use crate::cli::origin::{RecipeFile, Trust};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::recipe_requests::{self, Look};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::{self, Secrets};
 use crate::cli::settings::{self, Typed};
-use crate::cli::named_outputs::{self, ReadFile};
 use crate::cli::{bootstrap, github, kept_out, limits, out, signals, variables, verify};
 use crate::diag::SourceFiles;
 use crate::engine::deps::Interrupt;
@@ -123,7 +123,9 @@ fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<Recalled> {
     let files = started.source.iter().flat_map(|source| &source.files);
     Some(Recalled {
         tree: args.shared.workspace.is_none().then(|| PathBuf::from(tree)),
-        files: files.map(|file| ReadFile::new("the run's recipe or policy", file)).collect(),
+        files: files
+            .map(|file| ReadFile::new("the run's recipe or policy", file))
+            .collect(),
     })
 }
 

@@ -9,11 +9,11 @@ use crate::base::model_name::is_played;
 use crate::base::quote::shell_word;
 use crate::cli::args::{RunArgs, RunFlags, StdoutFormat};
 use crate::cli::environment;
+use crate::cli::named_outputs::{self, ReadFile};
 use crate::cli::origin::RecipeFile;
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::{self, Secrets};
 use crate::cli::settings::{self, Settings};
-use crate::cli::named_outputs::{self, ReadFile};
 use crate::cli::{bootstrap, exit, github, inputs, limits, out, search, shipped, signals, variables};
 use crate::engine::deps::Interrupt;
 use crate::journal::no_follow::{self, settled};
@@ -107,7 +107,8 @@ async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) ->
         // Nothing is written to a directory that is not a run's.
         return session::refused(&refusal, None, &recipe, &shared);
     }
-    let unwritable = session::unwritable(&args.shared).map(|(refusal, _)| (refusal, session::without_unwritable(&shared)));
+    let unwritable =
+        session::unwritable(&args.shared).map(|(refusal, _)| (refusal, session::without_unwritable(&shared)));
     let (ended, shared) = match unwritable {
         Some((refusal, writable)) => (Err(refusal), writable),
         None => (attempt(args, &mut place, started, interrupt).await, shared),
@@ -136,7 +137,9 @@ fn read_by_flags(args: &RunArgs, tree: &Path) -> Vec<ReadFile> {
         ("--input", args.input.as_ref().map(PathBuf::from)),
         ("--input-value", args.input_value.clone()),
     ];
-    let named = named.into_iter().filter_map(|(by, path)| Some(ReadFile::new(by, path?)));
+    let named = named
+        .into_iter()
+        .filter_map(|(by, path)| Some(ReadFile::new(by, path?)));
     read.extend(named);
     read
 }
@@ -146,9 +149,12 @@ fn read_by_files(settings: &Settings) -> Vec<ReadFile> {
     let files = &settings.source.files;
     // Where a recipe is a file, it is the first of them, and what its commands get lies beside it.
     let dir = files.first().and_then(|recipe| Path::new(recipe).parent());
-    let beside = dir.into_iter().flat_map(|dir| settings.beside.iter().map(|file| dir.join(&file.path)));
+    let beside = dir
+        .into_iter()
+        .flat_map(|dir| settings.beside.iter().map(|file| dir.join(&file.path)));
     let all = files.iter().map(PathBuf::from).chain(beside);
-    all.map(|file| ReadFile::new("the recipe or a policy names it", file)).collect()
+    all.map(|file| ReadFile::new("the recipe or a policy names it", file))
+        .collect()
 }
 
 /// The flags that name the outputs of a refusal. A dry run leaves patch and transcript of an earlier run alone.
@@ -580,7 +586,9 @@ async fn foresee_model(
             session::priced(plan, provider.info(), &pricing)
         }
         Err(Refusal::Environment(why)) if asks_service => {
-            out::stderr(&format!("warning[unusable-model]: the run would be refused here (code 8): {why}"));
+            out::stderr(&format!(
+                "warning[unusable-model]: the run would be refused here (code 8): {why}"
+            ));
             Ok(())
         }
         Err(Refusal::Usage(why)) if plan.model.is_none() => {

@@ -141,7 +141,9 @@ fn a_branch_that_no_delivery_made_is_not_moved() {
     }
     // A delivered branch that was merged since is taken again.
     let edits = [writes("a.txt", "one\n2\n3\n"), says("done")];
-    ground.deliver(&["--to", "branch", "--branch", "ours"]).ends("opened", 0);
+    ground
+        .deliver(&["--to", "branch", "--branch", "ours"])
+        .ends("opened", 0);
     ground.world.git(&["merge", "-q", "--no-ff", "--no-edit", "ours"]);
     run(&ground.world, "later", RECIPE, &edits);
     ground

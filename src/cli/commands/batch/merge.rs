@@ -3,8 +3,8 @@
 use super::{address, printed, publish, step_files, told};
 use crate::base::quote::counted;
 use crate::batch::merge::{self as merging, BundlePlace};
-use crate::batch::{outputs, remote};
 use crate::batch::{BatchError, manifest};
+use crate::batch::{outputs, remote};
 use crate::cli::args::{MergeArgs, TextOrJson};
 use crate::cli::refusal::Refusal;
 use crate::cli::{named_outputs, out};
