@@ -545,7 +545,7 @@ fn all_problems_are_told_at_once_and_nothing_runs() {
     ] {
         assert!(done.stderr.contains(wanted), "{wanted}\n{}", done.stderr);
     }
-    assert!(!world.path().join("out").exists());
+    assert!(!world.path().join("out/jobs").exists());
 }
 
 /// Each where it stands in the manifest, whatever list the targets come from.
@@ -575,7 +575,7 @@ fn wrong_files_and_models_of_a_manifest_are_told_at_their_place() {
     for wanted in ["m.yaml:4:10: error[unknown-model]", "m.yaml:7:"] {
         assert!(done.stderr.contains(wanted), "{wanted}\n{}", done.stderr);
     }
-    assert!(!world.path().join("out").exists());
+    assert!(!world.path().join("out/jobs").exists());
 }
 
 /// Variables that replace flags of `run` are flags of the batch, or nothing: a job has its arguments from the batch alone.
@@ -995,7 +995,7 @@ fn only_selects_jobs_by_name_and_by_parameter() {
     }
     let shown = batch(&world, manifest, &["--dry-run"]).exits(0).stdout;
     assert_eq!(shown.matches("  n=short\n").count(), 3, "{shown}");
-    assert!(!world.path().join("out").exists());
+    assert!(!world.path().join("out/jobs").exists());
 }
 
 /// A model that cannot be asked stops the batch before its first job.
@@ -1959,7 +1959,7 @@ fn a_secret_is_no_parameter_and_no_input() {
             !done.stderr.contains(SECRET) && !done.stdout.contains(SECRET),
             "{done:?}"
         );
-        assert!(!world.path().join("out").exists(), "{}", done.stderr);
+        assert!(!world.path().join("out/jobs").exists(), "{}", done.stderr);
     }
     let row = json!({ "path": world.path().join("r0"), "params": { "n": SECRET }, "id": "a" }).to_string();
     let out = world.path().join("out").to_string_lossy().into_owned();
