@@ -62,8 +62,11 @@ pub enum EventKind {
         /// The command as it was run.
         command: String,
         exit: ExitInfo,
-        /// What it printed, bounded in size.
+        /// What it printed: all of it, or head and tail together of at most 1 MiB.
         output: String,
+        /// Whether it printed more than that.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        cut: bool,
         /// Milliseconds.
         took_ms: u64,
     },

@@ -124,14 +124,31 @@ impl RunOutcome {
     /// The outcome of reaching a limit.
     pub fn limit(hit: &LimitHit) -> Self {
         let whose = match &hit.step {
-            Some(step) => format!("budget of step {step}"),
+            Some(step) => format!("{OF_STEP} {step}"),
             None => "budget".to_owned(),
         };
         Self::new(
             Verdict::Budget,
             format!("limit:{}", hit.limit),
-            format!("{whose} reached: {hit}"),
+            format!(
+                "{whose} reached: {hit}; this limit ended the run, raise it {}",
+                raised(hit)
+            ),
         )
+    }
+}
+
+/// How the message of an outcome begins that a limit of a step gave.
+pub const OF_STEP: &str = "budget of step";
+
+/// How a limit is raised.
+fn raised(hit: &LimitHit) -> String {
+    match (&hit.step, hit.limit.as_str()) {
+        (Some(_), _) => "in the `budget` of the step".to_owned(),
+        (None, "turns" | "tokens" | "cost" | "wall") => {
+            format!("with --max-{}, or in the `budget` of the recipe", hit.limit)
+        }
+        (None, _) => "in the `budget` of the recipe".to_owned(),
     }
 }
 
@@ -175,6 +192,9 @@ pub enum StepStatus {
 /// The reason of a step that was skipped because its `when` is false.
 pub const NOT_WANTED: &str = "when";
 
+/// The reason of a step whose command failed.
+pub const COMMAND: &str = "command";
+
 /// The result of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -189,6 +209,9 @@ pub struct StepResult {
     /// What later steps see as `steps.ID.output`: the answer, or the command's output.
     #[serde(default)]
     pub output: String,
+    /// Whether the output is not all that the command printed, but head and tail of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
     /// Whether the step changed the tree; null if this was not examined.
     #[serde(default)]
     pub changed: Option<bool>,

@@ -169,7 +169,13 @@ pub fn end_of(run_dir: &Path, status: ExitStatus, log: &Path) -> ChildEnd {
             verdict: result.verdict.as_str().to_owned(),
             exit_code: u8::try_from(result.exit_code).unwrap_or(exit::BUG),
             reason: result.reason,
-            message: result.message,
+            message: match result.suspended.first() {
+                Some(call) => format!(
+                    "{}; answer with `{}`, then start the batch again",
+                    result.message, call.approve
+                ),
+                None => result.message,
+            },
             spending: Some(JobSpending {
                 turns: result.usage.turns,
                 tokens: result.usage.total,

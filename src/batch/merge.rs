@@ -6,7 +6,7 @@ use super::budget::JobSpending;
 use super::bundle::{self, BundleSeal, JobLeft, RecordHead, SealedCall};
 use super::evaluation;
 use super::job_result::{JobStanding, NOT_RUN, SKIPPED, SupervisedCall, UP_TO_DATE};
-use super::outputs;
+use super::outputs::{self, DOWNLOADS};
 use super::plan::{self, PlanFile};
 use super::record;
 use super::result::{BatchResult, JobReport, ReportHead};
@@ -25,8 +25,6 @@ use std::path::{Component, Path, PathBuf};
 pub const MAX_PLAN: u64 = 1 << 30;
 /// Total bytes of plans whose digests are checked; of plans beyond that, which are not used, only the size is checked.
 const PLANS_HASHED: u64 = 32 << 20;
-/// The directory of the output in which bundles of object stores are kept.
-pub const DOWNLOADS: &str = "bundles";
 // Codes of problems.
 pub(super) const CUT: &str = "cut-bundle";
 pub(super) const ALTERED: &str = "altered-bundle";

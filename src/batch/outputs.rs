@@ -2,10 +2,90 @@
 //! ended jobs.
 
 use super::result::{BatchResult, JobReport, ReportHead};
-use super::{BatchError, html, junit, summary};
-use crate::journal::artefacts;
+use super::{BatchError, bundle, html, junit, plan, record, rows, summary};
+use crate::base::exit;
+use crate::journal::{artefacts, deliveries, writer};
+use crate::report::junit as report_junit;
+use crate::report::result::OutputFacts;
+use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
+
+/// The directory of a merge in which bundles of object stores are kept.
+pub const DOWNLOADS: &str = "bundles";
+
+/// What may be in a batch directory without a record: the outputs of a merge, and what a call leaves that was refused or
+/// killed before its record began.
+const KNOWN: [&str; 18] = [
+    "shards",
+    "logs",
+    "jobs",
+    "work",
+    "gate",
+    "patches",
+    ".gitignore",
+    "result.json",
+    "junit.xml",
+    "report.html",
+    "summary.md",
+    DOWNLOADS,
+    deliveries::FILE,
+    plan::FILE,
+    rows::FILE,
+    bundle::FILE,
+    record::FILE,
+    record::STORE_FILE,
+];
+
+/// The name of something in a directory that no batch put there; `None` for an empty or missing directory, and for that of
+/// an earlier batch.
+pub fn foreign_entry(dir: &Path) -> Option<String> {
+    if std::fs::symlink_metadata(dir.join(record::FILE)).is_ok_and(|found| found.is_file()) {
+        return None;
+    }
+    let names = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names
+        .filter(|name| !KNOWN.contains(&name.as_str()) && !artefacts::is_draft(name))
+        .min()
+}
+
+/// Writes the outputs of a call that was refused before it began, so that those of an earlier call do not pass for its own:
+/// `result.json` and `junit.xml`; the pages for people are removed. What the jobs left stays. Nothing is written while
+/// another call works in the directory.
+///
+/// # Errors
+/// [`BatchError::Output`]: a file could not be written or removed.
+pub fn write_refused(dir: &Path, name: &str, exit_code: u8, message: &str) -> Result<(), BatchError> {
+    let record = File::open(dir.join(record::FILE)).ok();
+    if record.as_ref().is_some_and(|record| writer::lock(record, dir).is_err()) {
+        return Ok(());
+    }
+    for page in ["summary.md", "report.html"] {
+        let path = dir.join(page);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(BatchError::write(&path, &error)),
+            _ => {}
+        }
+    }
+    let ending = OutputFacts {
+        exit_code: i32::from(exit_code),
+        ..OutputFacts::default()
+    };
+    let xml = report_junit::unstarted(exit::verdict(exit_code), name, message, &ending);
+    let xml = xml.map_err(|error| BatchError::Output(error.to_string()))?;
+    artefacts::replace(&dir.join("junit.xml"), xml.as_bytes())?;
+    let mut result = BatchResult::unstarted(exit_code, message.to_owned());
+    name.clone_into(&mut result.name);
+    put_result(dir, &result)
+}
+
+fn put_result(dir: &Path, result: &BatchResult) -> Result<(), BatchError> {
+    let mut text = serde_json::to_string_pretty(result).map_err(|error| BatchError::Output(error.to_string()))?;
+    text.push('\n');
+    artefacts::replace(&dir.join("result.json"), text.as_bytes())?;
+    Ok(())
+}
 
 /// Writes all files; `result.json` last.
 ///
@@ -18,10 +98,7 @@ pub fn write(dir: &Path, head: &ReportHead<'_>, jobs: &[JobReport], result: &Bat
         &dir.join("summary.md"),
         summary::page(result, head.name, jobs).as_bytes(),
     )?;
-    let mut text = serde_json::to_string_pretty(result).map_err(|error| BatchError::Output(error.to_string()))?;
-    text.push('\n');
-    artefacts::replace(&dir.join("result.json"), text.as_bytes())?;
-    Ok(())
+    put_result(dir, result)
 }
 
 /// Removes the files that a killed call was writing in a batch directory, which nobody else writes to now.

@@ -68,7 +68,7 @@ pub struct BatchUsage {
     pub turns: u64,
 }
 
-/// A job that was not run, and why.
+/// A job that was not run or did not come to its end, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NotRun {
@@ -106,6 +106,9 @@ pub struct BatchResult {
     /// Number of further jobs that are not listed.
     #[serde(default)]
     pub not_run_omitted: u64,
+    /// Jobs that wait for a person or were cancelled, with what continues them.
+    #[serde(default)]
+    pub interrupted: Vec<NotRun>,
     /// Why no more jobs were started.
     pub stopped: Option<String>,
     /// Why the call could not begin; null when it did.
@@ -159,6 +162,7 @@ impl BatchResult {
             shard: None,
             not_run: Vec::new(),
             not_run_omitted: 0,
+            interrupted: Vec::new(),
             stopped: None,
             message: Some(message),
             evaluation: Vec::new(),
@@ -174,8 +178,18 @@ impl BatchResult {
             ..JobCounts::default()
         };
         let mut code = call.signal.map_or(exit::PASSED, exit::of_signal);
-        let mut not_run = Vec::new();
+        let (mut not_run, mut interrupted) = (Vec::new(), Vec::new());
         for job in jobs {
+            if matches!(job.state.as_str(), "suspended" | "cancelled") && interrupted.len() < NAMED {
+                let what_next = match job.state.as_str() {
+                    "cancelled" => "; start the batch again, which resumes it",
+                    _ => "",
+                };
+                interrupted.push(NotRun {
+                    job: job.job.clone(),
+                    reason: format!("{}{what_next}", job.message),
+                });
+            }
             match (job.state.as_str(), job.standing) {
                 (NOT_RUN, _) => {
                     counts.not_run += 1;
@@ -220,6 +234,7 @@ impl BatchResult {
             },
             shard: head.shard.map(str::to_owned),
             not_run,
+            interrupted,
             stopped: call.stopped.clone(),
             message: None,
             evaluation: evaluation::scores(scored),

@@ -420,7 +420,10 @@ pub fn next_steps(result: &RunResult, dir: &str) -> Vec<String> {
                 "`overnight policy suggest {run}` prints the rules that would allow what was denied"
             )]
         }
-        _ => Vec::new(),
+        _ => {
+            let resume = result.resume.iter();
+            resume.map(|command| format!("`{command}` continues it")).collect()
+        }
     }
 }
 

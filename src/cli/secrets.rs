@@ -133,7 +133,22 @@ pub fn sent(plan: &Plan, secrets: &Secrets) -> Vec<(String, String)> {
     servers.flat_map(|server| sent_to(server, secrets)).collect()
 }
 
-fn sent_to(server: &McpServer, secrets: &Secrets) -> Vec<(String, String)> {
+/// Why a required server of a plan could not be started: a variable is not set, or may not be used. Starts nothing.
+///
+/// # Errors
+/// The first reason, with the name of the server.
+pub fn lacking(plan: &Plan, trusted: bool, secrets: &Secrets) -> Result<(), String> {
+    for (name, server) in plan.tools.mcp_servers.iter().filter(|(_, server)| server.required) {
+        let url = server.url.iter().map(|text| (text, VariableForm::Any, false));
+        for (text, form, _) in texts_of(server).chain(url) {
+            expanded(text, form, trusted, secrets).map_err(|why| format!("MCP server {name}: {why}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The texts of a server in which variables are expanded, except its address, each with whether it may be a path.
+fn texts_of(server: &McpServer) -> impl Iterator<Item = (&String, VariableForm, bool)> {
     let oauth = server.oauth.iter().flat_map(|of| {
         let proof = of.client_secret.iter().chain(&of.private_key);
         proof.chain([&of.client_id])
@@ -144,8 +159,12 @@ fn sent_to(server: &McpServer, secrets: &Secrets) -> Vec<(String, String)> {
     let words = server.command.iter().chain(&server.args);
     let words = words.filter(|_| server.expands_command);
     let words = words.map(|text| (text, VariableForm::Braced, true));
+    credentials.chain(given).chain(words)
+}
+
+fn sent_to(server: &McpServer, secrets: &Secrets) -> Vec<(String, String)> {
     let mut found = Vec::new();
-    for (text, form, may_be_place) in credentials.chain(given).chain(words) {
+    for (text, form, may_be_place) in texts_of(server) {
         for name in filled(text, form, secrets).1 {
             let Some(value) = secrets.variable(&name) else {
                 continue;

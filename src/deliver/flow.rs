@@ -169,6 +169,10 @@ fn decide(seen: &Seen<'_>) -> Decision {
             let reason = format!("the branch has commits that no delivery made, and is left unchanged: {why}");
             Some(end(DeliverOutcome::Conflict, request, reason))
         }
+        BranchState::Unmade { .. } => {
+            let reason = "the branch exists and no delivery made it, so it is left unchanged: choose another --branch, or remove it";
+            Some(end(DeliverOutcome::Conflict, request, reason.to_owned()))
+        }
         _ => None,
     };
     let same = matches!(seen.state, BranchState::Ours { patch, .. } if patch.is(seen.digest));

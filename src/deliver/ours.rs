@@ -141,8 +141,13 @@ impl HeldPatch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BranchState {
     Absent,
-    /// At or behind the base: pushing loses nothing.
+    /// At or behind the base, and a delivery made its last commit, which was merged: pushing loses nothing.
     Behind {
+        commit: String,
+    },
+    /// At or behind the base, and no delivery made its last commit: somebody else made the branch, and may be about to work
+    /// on it.
+    Unmade {
         commit: String,
     },
     /// Deliveries made every commit above the base.
@@ -162,7 +167,10 @@ impl BranchState {
     pub fn commit(&self) -> Option<&str> {
         match self {
             Self::Absent => None,
-            Self::Behind { commit } | Self::Ours { commit, .. } | Self::Foreign { commit, .. } => Some(commit),
+            Self::Behind { commit }
+            | Self::Unmade { commit }
+            | Self::Ours { commit, .. }
+            | Self::Foreign { commit, .. } => Some(commit),
         }
     }
 }

@@ -592,7 +592,11 @@ impl<'a> DeliveryStore<'a> {
         let listed = self.text(&["rev-list", &count, &commit, &not_base], None).await?;
         let above: Vec<&str> = listed.lines().collect();
         let Some(tip) = above.first() else {
-            return Ok(BranchState::Behind { commit });
+            let raw = RawCommit::parse(&self.text(&["cat-file", "commit", &commit], None).await?);
+            return Ok(match raw.foreign() {
+                None => BranchState::Behind { commit },
+                Some(_) => BranchState::Unmade { commit },
+            });
         };
         if above.len() > COMMITS {
             let why = format!("it has more than {COMMITS} commits");

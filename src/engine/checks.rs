@@ -20,10 +20,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of a command's output that are recorded (head and tail).
-const OUTPUT_BYTES: usize = 16 * 1024;
-/// Bytes of the standard output of a step's command that are recorded where a check reads it as an answer.
-const ANSWER_BYTES: usize = 1 << 20;
+/// Bytes of the output of a check that are recorded (head and tail).
+const CHECK_BYTES: usize = 16 * 1024;
+/// Bytes of the output of a step's command that are recorded (head and tail): later steps, conditions and checks read it.
+const STEP_BYTES: usize = 1 << 20;
 /// Upper limit in bytes for a file in which a `file` check looks for a text.
 const FILE_BYTES: u64 = 8 << 20;
 
@@ -37,7 +37,7 @@ pub struct AuthorCommand<'a> {
     pub time: Duration,
     /// What it gets on stdin; `None` for nothing.
     pub stdin: Option<String>,
-    /// Whether standard output is read by a program: it is captured apart from stderr, and at greater length.
+    /// Whether standard output is read by a program: it is captured apart from stderr.
     pub is_answer: bool,
     /// Whether it is a check: what it leaves in its home and temporary directory is removed when it ends.
     pub is_check: bool,
@@ -70,9 +70,9 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) 
         cancel: deps.interrupt.token.child_token(),
         on_output: None,
         keep: None,
-        shown: match what.is_answer {
-            true => ANSWER_BYTES,
-            false => OUTPUT_BYTES,
+        shown: match what.is_check {
+            true => CHECK_BYTES,
+            false => STEP_BYTES,
         },
         redactor: Arc::clone(&deps.redactor),
         writes: crate::base::grant::Writes::Tree,

@@ -235,6 +235,7 @@ fn perform(record: &mut Record, world: &mut World, plan: &Plan, step: Next) -> R
                 ..ExitInfo::default()
             },
             output: String::new(),
+            cut: false,
             took_ms: 0,
         }),
         Next::Attempt(n, why) => record.put(EventKind::AttemptStarted {

@@ -210,7 +210,12 @@ mod tests {
     }
 
     fn told(interrupt: &Interrupt) -> Option<(String, String)> {
-        interrupt.ending(9).map(|outcome| (outcome.reason, outcome.message))
+        // What follows says how the limit is raised.
+        let ended = interrupt.ending(9);
+        ended.map(|outcome| {
+            let what = outcome.message.split(';').next().unwrap_or_default();
+            (outcome.reason, what.to_owned())
+        })
     }
 
     fn of_step(wall_ms: u64) -> Option<(String, String)> {

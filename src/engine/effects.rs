@@ -19,6 +19,7 @@ use crate::base::ids::CallId;
 use crate::base::message::{self, Message, Part, Role};
 use crate::base::outcome::{CheckResult, RunOutcome, Verdict};
 use crate::base::quote::counted;
+use crate::base::secret::shortened;
 use crate::journal::JournalError;
 use crate::policy::Author;
 use crate::process;
@@ -58,9 +59,23 @@ fn step(deps: &Deps, index: usize) -> Result<&PlanStep, RunError> {
     step.ok_or_else(|| RunError::Environment(format!("the plan has no step {index}")))
 }
 
+/// The most bytes of a command with its values filled in: the kernel takes no longer argument (`MAX_ARG_STRLEN`), and the
+/// shell gets a little more than this text.
+const COMMAND_BYTES: usize = 120 << 10;
+
 /// A command's text with the outputs of earlier steps filled in, quoted for the shell.
 fn command_text(deps: &Deps, ledger: &Ledger, text: &str) -> Result<String, RunError> {
-    template::render_command(text, &deps.plan.scope(&ledger.state.outputs)).map_err(unrendered)
+    let filled = template::render_command(text, &deps.plan.scope(&ledger.state.outputs)).map_err(unrendered)?;
+    if filled.len() > COMMAND_BYTES {
+        let message = format!(
+            "a command is longer than {} KiB with its values filled in, which no program can be started with: let the earlier step \
+             write a file, and read that in the command (it begins `{}`)",
+            COMMAND_BYTES >> 10,
+            shortened(text.trim(), 60)
+        );
+        return Err(RunError::Ended(RunOutcome::new(Verdict::Invalid, "template", message)));
+    }
+    Ok(filled)
 }
 
 fn unrendered(error: template::TemplateError) -> RunError {
@@ -110,6 +125,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
     }
     stop_if_missing(deps, ledger, &format!("step {}", step.id), &command, &finished)?;
     let goes_on = *allow_failure || finished.exit.code == Some(0);
+    let cut = finished.stdout.cut || (finished.stderr.cut && !(step.checks_answer() && goes_on));
     let printed = match step.checks_answer() && goes_on {
         true => finished.stdout.text.clone(),
         // A failed step reports everything that was printed.
@@ -127,6 +143,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
         command,
         exit,
         output,
+        cut,
         took_ms: finished.took.as_millis() as u64,
     })?;
     Ok(ledger.sync_behind()?)

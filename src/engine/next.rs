@@ -10,7 +10,8 @@ use crate::base::call::CallState;
 use crate::base::event::PromptReason;
 use crate::base::ids::CallId;
 use crate::base::message::StopReason;
-use crate::base::outcome::{NOT_WANTED, RunOutcome, StepResult, StepStatus, Verdict};
+use crate::base::outcome::{COMMAND, NOT_WANTED, RunOutcome, StepResult, StepStatus, Verdict};
+use crate::base::secret::shortened;
 use crate::policy::Author;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, Expect, PlanStep, StepWork};
@@ -27,6 +28,9 @@ pub const IDLE_NOTED: u64 = 25;
 pub const IDLE_ENDED: u64 = 60;
 /// After this many replies in a row that only repeat themselves, the run ends as stuck.
 pub const ECHOES_ENDED: u32 = 3;
+
+/// Characters of a command in the message of its step.
+const COMMAND_SHOWN: usize = 80;
 
 /// The next action of the loop.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,6 +143,7 @@ fn open(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
                     reason: NOT_WANTED.to_owned(),
                     message: format!("its condition does not hold: {}", when.trim()),
                     output: String::new(),
+                    cut: false,
                     changed: Some(false),
                 });
             }
@@ -163,6 +168,7 @@ fn open(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
                     reason: "green".to_owned(),
                     message: "all checks passed before the model was asked".to_owned(),
                     output: String::new(),
+                    cut: false,
                     changed: Some(false),
                 }),
             };
@@ -464,7 +470,10 @@ fn checked(state: &RunState, step: &PlanStep) -> Next {
 }
 
 fn ran(state: &RunState, step: &PlanStep) -> Next {
-    let StepWork::Run { allow_failure, .. } = &step.work else {
+    let StepWork::Run {
+        command, allow_failure, ..
+    } = &step.work
+    else {
         return done(
             state,
             StepStatus::Failed,
@@ -481,7 +490,9 @@ fn ran(state: &RunState, step: &PlanStep) -> Next {
             true => "ran out of time".to_owned(),
             false => format!("ended with {}", exit.ending()),
         };
-        return done(state, StepStatus::Failed, "command", format!("the command {how}"));
+        let first = command.trim().lines().next().unwrap_or_default();
+        let message = format!("the command `{}` {how}", shortened(first, COMMAND_SHOWN));
+        return done(state, StepStatus::Failed, COMMAND, message);
     }
     checked(state, step)
 }
@@ -496,6 +507,7 @@ fn done(state: &RunState, status: StepStatus, reason: &str, message: String) -> 
         reason: reason.to_owned(),
         message,
         output,
+        cut: state.progress.ran.is_some() && state.progress.ran_cut,
         changed: (!state.touched).then(|| changed_in_step(state)),
     })
 }

@@ -124,6 +124,8 @@ pub struct StepProgress {
     pub fresh: Option<Message>,
     /// How the command of a `run` step ended, and its output.
     pub ran: Option<(crate::base::call::ExitInfo, String)>,
+    /// Whether that output is only head and tail of what was printed.
+    pub ran_cut: bool,
     /// Turns of this step since the tree last changed.
     pub idle: u64,
     /// Whether the model was warned that it changes nothing.
@@ -229,8 +231,9 @@ impl RunState {
                 self.progress.tree = Some(tree.clone());
             }
             EventKind::StepStarted { index, .. } => self.open_step(*index),
-            EventKind::Ran { exit, output, .. } => {
+            EventKind::Ran { exit, output, cut, .. } => {
                 self.progress.ran = Some((exit.clone(), output.clone()));
+                self.progress.ran_cut = *cut;
                 self.wrote(Author::TrustedStep);
                 self.phase = Phase::Ran;
             }
@@ -501,6 +504,8 @@ impl RunState {
                 StepStatus::Skipped => "skipped",
             },
             output: result.output.clone(),
+            cut: result.cut,
+            is_printed: self.progress.ran.is_some(),
         };
         self.outputs.insert(step.0.clone(), values);
         self.results.push((step.clone(), result.clone()));

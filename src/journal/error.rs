@@ -24,6 +24,12 @@ pub enum JournalError {
          `overnight report {dir} --format result` says why"
     )]
     NeverBegan { dir: String, verdict: String },
+    /// The directory of a run holds another run by now: exit code 8.
+    #[error(
+        "the run {run} is gone: its directory {dir} was used again and holds the run {other}; name {other} or that directory to \
+         mean the newer run"
+    )]
+    Replaced { run: String, dir: String, other: String },
     /// A workspace has no runs: exit code 8.
     #[error("{0} has no runs (those of --sample do not count)")]
     NoRuns(String),

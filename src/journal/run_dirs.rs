@@ -1,7 +1,7 @@
 //! Names, creates, finds, lists and prunes run directories, and locks workspaces.
 
 use super::{JournalError, format, no_follow, reader, state_dir, writer};
-use crate::base::event::{Event, EventKind, UNMEASURED};
+use crate::base::event::{Event, EventKind, RunStarted, UNMEASURED};
 use crate::base::ids::RunId;
 use crate::base::outcome::{RunOutcome, Verdict};
 use jiff::Timestamp;
@@ -116,6 +116,17 @@ pub fn locate(run: &str, workspace: &Path) -> Result<PathBuf, JournalError> {
     let known = known
         .map(|head| PathBuf::from(head.dir))
         .filter(|dir| dir.join(format::FILE).is_file());
+    if let Some(dir) = &known
+        && let Some(other) = started_in(dir)
+            .map(|first| first.run)
+            .filter(|other| other.as_str() != run)
+    {
+        return Err(JournalError::Replaced {
+            run: run.to_owned(),
+            dir: dir.display().to_string(),
+            other: other.to_string(),
+        });
+    }
     known.ok_or_else(|| {
         let dir = run.trim_end_matches('/');
         let has = |file: &str| Path::new(run).join(file).is_file();
@@ -290,7 +301,15 @@ pub fn may_lack_changes(run: &RunId) -> bool {
 }
 
 fn of_this_machine(run: &RunId) -> Option<RunListing> {
-    state_dir::head(run).map(|head| describe(Path::new(&head.dir)))
+    let head = state_dir::head(run)?;
+    let dir = Path::new(&head.dir);
+    let mut found = describe(dir);
+    if started_in(dir).is_some_and(|first| first.run != *run) {
+        // Another run has its directory by now, so its own journal is gone.
+        found.progress = RunProgress::Damaged;
+        found.is_unmeasured = false;
+    }
+    Some(found)
 }
 
 /// Whether a run may be continued that works, or worked, in a worktree. `journals`: the directories in which its journal
@@ -391,7 +410,9 @@ fn elsewhere_of<H: Iterator<Item = state_dir::Head>>(
         let dir = PathBuf::from(head.dir);
         let out = state_dir::outputs_of(&dir).unwrap_or_else(|| dir.clone());
         let is_usual = out.ends_with(Path::new(RUNS).join(head.run.as_str())) || out.parent() == Some(&usual);
-        let is_other = head.adopted || is_usual || is_job(&out) || !is_on(&dir, &here);
+        // A directory that was used again holds another run, which has a head of its own.
+        let is_own = |first: RunStarted| first.run == head.run && is_on(&first, &here);
+        let is_other = head.adopted || is_usual || is_job(&out) || !started_in(&dir).is_some_and(is_own);
         (!is_other).then_some((head.run, dir, out))
     });
     heads.map(|(run, dir, out)| RunListing {
@@ -411,27 +432,27 @@ fn is_job(dir: &Path) -> bool {
         .is_some_and(|batch| batch.join(BATCH_RECORD).is_file() || batch.join(BATCH_ROWS).is_file())
 }
 
-/// Whether the journal in `dir` is that of a run on this workspace, or on a worktree that was made from it, and not of a
-/// sample. Only the first line is read; the chain is not checked.
-fn is_on(dir: &Path, workspace: &Path) -> bool {
+/// Whether a run began on this workspace, or on a worktree that was made from it, and is none of a sample.
+fn is_on(first: &RunStarted, workspace: &Path) -> bool {
+    let tree = first.isolated_from.as_ref().unwrap_or(&first.workspace);
+    !first.sample && no_follow::settled(Path::new(tree)) == workspace
+}
+
+/// How the run began whose journal is in `dir`. Only the first line is read; the chain is not checked.
+fn started_in(dir: &Path) -> Option<RunStarted> {
     #[derive(Deserialize)]
     struct Line {
         entry: Event,
     }
-    let Ok(file) = state_dir::open(&dir.join(format::FILE)) else {
-        return false;
-    };
+    let file = state_dir::open(&dir.join(format::FILE)).ok()?;
     let mut line = Vec::new();
-    let read = BufReader::new(file).take(FIRST_LINE).read_until(b'\n', &mut line);
-    if read.is_err() {
-        return false;
-    }
+    BufReader::new(file)
+        .take(FIRST_LINE)
+        .read_until(b'\n', &mut line)
+        .ok()?;
     match serde_json::from_slice(&line).map(|line: Line| line.entry.kind) {
-        Ok(EventKind::RunStarted(first)) if !first.sample => {
-            let tree = first.isolated_from.as_ref().unwrap_or(&first.workspace);
-            no_follow::settled(Path::new(tree)) == workspace
-        }
-        _ => false,
+        Ok(EventKind::RunStarted(first)) => Some(*first),
+        _ => None,
     }
 }
 

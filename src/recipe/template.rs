@@ -10,6 +10,7 @@ pub use author::{VALUE, render_author};
 use super::shell::{self, CLOSE, OPEN, ShellValue};
 pub use super::template_error::TemplateError;
 use super::template_error::{HELP_UNDEFINED, MAX_BYTES};
+use crate::base::quote::excerpt;
 use crate::base::sync::lock;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Object, ObjectRepr, Serde, ValueKind};
@@ -18,6 +19,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Limit of instructions that one rendering may execute.
@@ -38,10 +40,17 @@ pub struct StepValues {
     pub exit_code: Option<i32>,
     /// `steps.ID.status`: `passed` or `skipped`. A step that failed ends the run.
     pub status: &'static str,
+    /// `steps.ID.cut`: whether `output` is only head and tail of what the command printed.
+    pub cut: bool,
+    /// Whether `output` was printed by a command, and is no answer of a model.
+    pub is_printed: bool,
 }
 
 /// The names in [`StepValues`], as recipes write them.
-pub const STEP_FIELDS: [&str; 3] = ["output", "exit_code", "status"];
+pub const STEP_FIELDS: [&str; 4] = ["output", "exit_code", "status", "cut"];
+
+/// Bytes of what a command printed that a prompt shows, head and tail, where it names the output as a whole.
+const IN_PROMPT: usize = 16 << 10;
 
 impl StepValues {
     /// The values of a step that passed and has no exit code.
@@ -50,6 +59,8 @@ impl StepValues {
             output: output.into(),
             exit_code: None,
             status: "passed",
+            cut: false,
+            is_printed: false,
         }
     }
 
@@ -58,7 +69,28 @@ impl StepValues {
             ("output", minijinja::Value::from(self.output.as_str())),
             ("exit_code", minijinja::Value::from(Serde(&self.exit_code))),
             ("status", minijinja::Value::from(self.status)),
+            ("cut", minijinja::Value::from(self.cut)),
         ])
+    }
+}
+
+/// The values of a step whose output was cut, which note whether a condition reads the output without asking whether it
+/// was cut.
+#[derive(Debug)]
+struct CutStep {
+    values: minijinja::Value,
+    reads_output: AtomicBool,
+    reads_cut: AtomicBool,
+}
+
+impl Object for CutStep {
+    fn get_value(self: &Arc<Self>, key: &minijinja::Value) -> Option<minijinja::Value> {
+        match key.as_str() {
+            Some("output") => self.reads_output.store(true, Ordering::Relaxed),
+            Some("cut") => self.reads_cut.store(true, Ordering::Relaxed),
+            _ => {}
+        }
+        self.values.get_item(key).ok().filter(|value| !value.is_undefined())
     }
 }
 
@@ -70,14 +102,26 @@ pub struct TemplateScope<'a> {
     pub steps: &'a StepOutputs,
 }
 
-/// Renders a prompt or another text.
+/// Renders a prompt or another text. What a command printed is shortened to head and tail, which says so, where a prompt
+/// names it as a whole: a long log would leave no room for the task.
 ///
 /// # Errors
 /// Invalid syntax, an undefined name, an unknown filter, or a limit of work or length.
 pub fn render(text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateError> {
     let mut env = environment();
     env.add_filter("raw", |value: minijinja::Value| value);
-    env.set_formatter(|out, _, value| write(out, &plain(value)));
+    let long = scope
+        .steps
+        .values()
+        .filter(|step| step.is_printed && step.output.len() > IN_PROMPT);
+    let long: Vec<String> = long.map(|step| step.output.trim().to_owned()).collect();
+    env.set_formatter(move |out, _, value| {
+        let text = plain(value);
+        match text.len() > IN_PROMPT && long.iter().any(|output| output == text.trim()) {
+            true => write(out, &excerpt(&text, IN_PROMPT)),
+            false => write(out, &text),
+        }
+    });
     run(&env, text, scope)
 }
 
@@ -85,13 +129,41 @@ pub fn render(text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateE
 /// and `none` do not.
 ///
 /// # Errors
-/// Invalid syntax, an undefined name, an unknown filter, or a limit of work.
+/// Invalid syntax, an undefined name, an unknown filter, or a limit of work; also an output that was cut, if the condition
+/// reads it and not whether it was cut, because what is missing may decide.
 pub fn condition(text: &str, scope: &TemplateScope<'_>) -> Result<bool, TemplateError> {
     let mut env = environment();
     env.add_filter("raw", |value: minijinja::Value| value);
+    let cut = scope.steps.iter().filter(|(_, step)| step.cut);
+    let cut: BTreeMap<&str, Arc<CutStep>> = cut
+        .map(|(id, step)| {
+            let step = CutStep {
+                values: step.value(),
+                reads_output: AtomicBool::new(false),
+                reads_cut: AtomicBool::new(false),
+            };
+            (id.as_str(), Arc::new(step))
+        })
+        .collect();
+    let of_step = |id: &str, step: &StepValues| match cut.get(id) {
+        Some(step) => minijinja::Value::from_dyn_object(Arc::clone(step)),
+        None => step.value(),
+    };
     let value = compiled(&env, text)?
-        .eval(context(scope))
+        .eval(context_of(scope, &of_step))
         .map_err(|error| TemplateError::from_engine(&error, text))?;
+    let unasked =
+        |step: &Arc<CutStep>| step.reads_output.load(Ordering::Relaxed) && !step.reads_cut.load(Ordering::Relaxed);
+    if let Some((id, _)) = cut.iter().find(|(_, step)| unasked(step)) {
+        return Err(TemplateError {
+            message: format!(
+                "the output of step `{id}` was cut, because its command printed more than 1 MiB, and what is missing could decide: let \
+                 it print less, test its `exit_code`, or test `cut` first, as in `steps.{id}.cut or \"x\" in steps.{id}.output`"
+            ),
+            range: None,
+            help: HELP_CONDITION,
+        });
+    }
     match value.is_undefined() {
         true => Err(TemplateError {
             message: "an undefined value is used".to_owned(),
@@ -216,6 +288,11 @@ fn run(env: &Environment<'_>, text: &str, scope: &TemplateScope<'_>) -> Result<S
 }
 
 fn context(scope: &TemplateScope<'_>) -> minijinja::Value {
+    context_of(scope, &|_, step| step.value())
+}
+
+/// The variables, with these values for each step.
+fn context_of(scope: &TemplateScope<'_>, of_step: &dyn Fn(&str, &StepValues) -> minijinja::Value) -> minijinja::Value {
     let mut names: BTreeMap<String, minijinja::Value> = scope
         .values
         .iter()
@@ -224,7 +301,7 @@ fn context(scope: &TemplateScope<'_>) -> minijinja::Value {
     if let Some(input) = scope.input {
         names.insert("input".to_owned(), minijinja::Value::from(Serde(input)));
     }
-    let steps = scope.steps.iter().map(|(id, step)| (id.as_str(), step.value()));
+    let steps = scope.steps.iter().map(|(id, step)| (id.as_str(), of_step(id, step)));
     names.insert("steps".to_owned(), minijinja::Value::from_pairs(steps));
     minijinja::Value::from_pairs(names)
 }

@@ -6,7 +6,7 @@ use super::result::{self, OutputFacts, RuledOut, RunResult, StepReport};
 use super::summary::RunSummary;
 use super::text;
 use crate::base::event::FileChange;
-use crate::base::outcome::Verdict;
+use crate::base::outcome::{COMMAND, Verdict};
 use crate::base::quote::{counted, excerpt};
 use std::fmt::Write;
 
@@ -137,7 +137,7 @@ fn checks(steps: &[StepReport]) -> String {
     out + &more(all.len()) + "\n"
 }
 
-/// The last lines of what the failed checks printed.
+/// The last lines of what the failed checks and commands printed.
 fn outputs(steps: &[StepReport]) -> String {
     let checks = steps.iter().flat_map(|step| &step.checks);
     let failed = checks.filter(|check| !check.passed && !check.output.trim().is_empty());
@@ -145,6 +145,13 @@ fn outputs(steps: &[StepReport]) -> String {
     for check in failed.take(OUTPUTS) {
         let _ = writeln!(out, "Last lines of {}:\n", code(&check.name));
         fenced(&mut out, "text", &text::last_lines(&check.output).join("\n"));
+    }
+    let commands = steps
+        .iter()
+        .filter(|step| step.status == "failed" && step.reason == COMMAND);
+    for step in commands.filter(|step| !step.output.trim().is_empty()).take(OUTPUTS) {
+        let _ = writeln!(out, "Last lines of the command of step {}:\n", code(&step.id));
+        fenced(&mut out, "text", &text::last_lines(&step.output).join("\n"));
     }
     out
 }

@@ -10,7 +10,7 @@ use crate::base::event::{Decided, Event, EventKind, RunStarted, Sink};
 use crate::base::grant::described;
 use crate::base::ids::CallId;
 use crate::base::message::Reply;
-use crate::base::outcome::{RunOutcome, StepStatus};
+use crate::base::outcome::{COMMAND, RunOutcome, StepStatus};
 use crate::base::quote::counted;
 use crate::base::ruling::{Decision, Ruling};
 use std::collections::HashMap;
@@ -263,7 +263,13 @@ impl ProgressLines {
                 };
                 let why = text::line(&result.message, 300);
                 let why = if why.is_empty() { why } else { format!(": {why}") };
-                vec![format!("step {} {word}{why}", text::line(step.as_str(), 80))]
+                let line = format!("step {} {word}{why}", text::line(step.as_str(), 80));
+                let output = match result.status == StepStatus::Failed && result.reason == COMMAND {
+                    true => text::last_lines(&result.output),
+                    false => Vec::new(),
+                };
+                let output = output.into_iter().map(|line| format!("    | {line}"));
+                std::iter::once(line).chain(output).collect()
             }
             EventKind::Compacted { why, .. } => vec![format!("  history shortened: {}", text::line(why, 200))],
             EventKind::Resumed { by, model, .. } => {

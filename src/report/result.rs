@@ -11,7 +11,7 @@ use super::summary::{CallSummary, DenialReason, RunSummary, StepSummary};
 use crate::base::event::{SERVER_LOST, SERVER_MISSING, ServerStatus};
 use crate::base::grant::JudgedExec;
 use crate::base::ids::sha256_hex;
-use crate::base::outcome::RunOutcome;
+use crate::base::outcome::{OF_STEP, RunOutcome, Verdict};
 use crate::base::quote::shell_word;
 use crate::base::source::RecipeSource;
 use crate::journal::run_dirs::RUNS;
@@ -49,9 +49,10 @@ pub fn result(sum: &RunSummary<'_>, ending: &OutputFacts) -> RunResult {
         reason: sum.outcome.reason.clone(),
         response: sum.answer(),
         output: sum.output.cloned().unwrap_or(Value::Null),
-        lacks_output: sum.outcome.verdict.is_success() && sum.wants_output() && sum.output.is_none(),
+        wants_output: sum.wants_output(),
         denied: denied(sum),
         suspended: suspended(sum, ending),
+        resume: resume(sum, ending),
         unruled: sum.unruled.iter().map(|unruled| unruled.as_ref().clone()).collect(),
         unruled_omitted: sum.unruled_omitted(),
         usage: UsageReport {
@@ -108,9 +109,10 @@ pub fn unstarted(outcome: &RunOutcome, recipe: &str, ending: &OutputFacts) -> Ru
         message: outcome.message.clone(),
         response: String::new(),
         output: Value::Null,
-        lacks_output: false,
+        wants_output: false,
         denied: Vec::new(),
         suspended: Vec::new(),
+        resume: None,
         unruled: Vec::new(),
         unruled_omitted: 0,
         usage: UsageReport::default(),
@@ -140,12 +142,15 @@ pub fn unstarted(outcome: &RunOutcome, recipe: &str, ending: &OutputFacts) -> Ru
     }
 }
 
-/// The output of `--format text`: the validated JSON if the recipe asks for it (`null` if the step that gives it was skipped),
-/// otherwise the final answer. Ends with a newline unless it is empty.
+/// The output of `--format text`: the validated JSON if it was asked for (`null` if the step that gives it was skipped, and
+/// nothing if no answer was valid), otherwise the final answer. Ends with a newline unless it is empty.
 pub fn text(result: &RunResult) -> String {
     let mut text = match &result.output {
-        // An answer of an earlier step was not validated.
-        Value::Null if result.lacks_output => Value::Null.to_string(),
+        // The last text was not validated: that of an earlier step, or of a model that gave no valid answer.
+        Value::Null if result.wants_output => match result.verdict.is_success() {
+            true => Value::Null.to_string(),
+            false => String::new(),
+        },
         Value::Null => result.response.clone(),
         output => output.to_string(),
     };
@@ -269,6 +274,7 @@ fn steps(sum: &RunSummary<'_>) -> Vec<StepReport> {
             reason: String::new(),
             message: String::new(),
             output: String::new(),
+            cut: false,
             changed: None,
             attempts: 0,
             usage: UsageReport::default(),
@@ -289,6 +295,7 @@ fn begun(sum: &RunSummary<'_>, index: usize, step: &StepSummary<'_>) -> StepRepo
         reason: result.map(|result| result.reason.clone()).unwrap_or_default(),
         message: result.map(|result| result.message.clone()).unwrap_or_default(),
         output: result.map(|result| result.output.clone()).unwrap_or_default(),
+        cut: result.is_some_and(|result| result.cut),
         changed: result.and_then(|result| result.changed),
         attempts: step.attempts,
         usage: UsageReport {
@@ -386,6 +393,25 @@ pub(crate) fn resume_name(sum: &RunSummary<'_>, ending: &OutputFacts) -> String 
     let directory = ending.artefacts.get(DIRECTORY);
     let elsewhere = directory.filter(|directory| !Path::new(directory).ends_with(Path::new(RUNS).join(sum.run())));
     elsewhere.map_or_else(|| sum.run().to_owned(), |directory| shell_word(directory))
+}
+
+/// The command that continues the run; with a higher limit where one ended it, because the same would end it again.
+fn resume(sum: &RunSummary<'_>, ending: &OutputFacts) -> Option<String> {
+    let outcome = &sum.outcome;
+    let waits = matches!(outcome.verdict, Verdict::Suspended | Verdict::Output);
+    if sum.head.is_none() || waits || outcome.verdict.is_final(&outcome.reason) {
+        return None;
+    }
+    let command = format!("overnight resume {}", resume_name(sum, ending));
+    // No flag raises the limit of a step, or of the calls of a tool; the wall clock of a step begins anew.
+    let is_of_step = outcome.message.starts_with(OF_STEP);
+    match outcome.reason.strip_prefix("limit:") {
+        None | Some("wall") => Some(command),
+        Some("turns") if !is_of_step => Some(format!("{command} --max-turns {}", 2 * sum.replies())),
+        Some("tokens") if !is_of_step => Some(format!("{command} --max-tokens {}", 2 * sum.usage.total())),
+        Some("cost") if !is_of_step => Some(format!("{command} --max-cost {:.2}", usd(2 * sum.cost_micros) + 0.01)),
+        Some(_) => None,
+    }
 }
 
 /// US dollars from millionths.

@@ -46,7 +46,8 @@ impl Reference {
 }
 
 /// The references in a text: `@path`, `@"path with blanks"`, `@path\ with\ blanks`. `\@` and `@@` are no references,
-/// nor is an `@` within a word (an e-mail address).
+/// nor is an `@` within a word (an e-mail address). At most one more than [`MAX_REFS`], so that a caller sees that there
+/// are too many.
 pub fn find(text: &str) -> Vec<Reference> {
     let mut found = Vec::new();
     let mut before = ' ';
@@ -54,7 +55,7 @@ pub fn find(text: &str) -> Vec<Reference> {
     while let Some(c) = rest.chars().next() {
         let after = rest.get(c.len_utf8()..).unwrap_or_default();
         let opens = before.is_whitespace() || "([{<\"',;:".contains(before);
-        if c == '@' && opens && found.len() < MAX_REFS {
+        if c == '@' && opens && found.len() <= MAX_REFS {
             let (reference, length) = read(after);
             if let Some(reference) = reference {
                 found.push(reference);
@@ -130,7 +131,13 @@ pub struct Attached {
 pub fn attach(workspace: &Workspace, prompt: &str, may_read: MayRead<'_>) -> Attached {
     let mut out = Attached::default();
     let mut patterns = Vec::new();
-    for reference in find(prompt) {
+    let mut references = find(prompt);
+    if references.len() > MAX_REFS {
+        references.truncate(MAX_REFS);
+        out.warnings
+            .push(format!("only the first {MAX_REFS} references are read"));
+    }
+    for reference in references {
         match resolve(workspace, &reference) {
             Some(pattern) => patterns.push(pattern),
             None if reference.looks_like_path() => {

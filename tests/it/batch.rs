@@ -545,7 +545,7 @@ fn all_problems_are_told_at_once_and_nothing_runs() {
     ] {
         assert!(done.stderr.contains(wanted), "{wanted}\n{}", done.stderr);
     }
-    assert!(!world.path().join("out").exists());
+    assert!(!world.path().join("out/jobs").exists());
 }
 
 /// Each where it stands in the manifest, whatever list the targets come from.
@@ -575,7 +575,7 @@ fn wrong_files_and_models_of_a_manifest_are_told_at_their_place() {
     for wanted in ["m.yaml:4:10: error[unknown-model]", "m.yaml:7:"] {
         assert!(done.stderr.contains(wanted), "{wanted}\n{}", done.stderr);
     }
-    assert!(!world.path().join("out").exists());
+    assert!(!world.path().join("out/jobs").exists());
 }
 
 /// Variables that replace flags of `run` are flags of the batch, or nothing: a job has its arguments from the batch alone.
@@ -995,7 +995,7 @@ fn only_selects_jobs_by_name_and_by_parameter() {
     }
     let shown = batch(&world, manifest, &["--dry-run"]).exits(0).stdout;
     assert_eq!(shown.matches("  n=short\n").count(), 3, "{shown}");
-    assert!(!world.path().join("out").exists());
+    assert!(!world.path().join("out/jobs").exists());
 }
 
 /// A model that cannot be asked stops the batch before its first job.
@@ -1039,6 +1039,62 @@ fn a_model_without_a_key_starts_no_job() {
     world.beside("hi.yaml", script(&[says("hi")]));
     batch(&world, &asking(2, "models: [\"script:hi.yaml\"]\n"), &[]).exits(0);
     batch(&world, &asking(2, "models: [\"script:hi.yaml\"]\n"), &[]).exits(0);
+}
+
+/// A script reads the files whatever happened, and those of an earlier call would pass for success.
+#[test]
+fn a_refused_batch_leaves_no_result_of_an_earlier_call() {
+    let world = fleet(1);
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let good = asking(1, "models: [\"script:hi.yaml\"]\n");
+    let out = |name: &str| std::fs::read_to_string(world.path().join("out").join(name));
+    let verdict = || {
+        let result: Value = serde_json::from_str(&out("result.json").unwrap()).unwrap();
+        result["verdict"].as_str().unwrap().to_owned()
+    };
+    for (wrong, code) in [
+        (good.replace("version: 1", "version: 1\nnothing: 1"), 3),
+        (format!("{good}policy: no-such.yaml\n"), 3),
+        (good.replace("script:hi.yaml", "anthropic/claude"), 8),
+    ] {
+        batch(&world, &wrong, &["--changed"]).exits(code);
+        assert_eq!(verdict(), if code == 3 { "invalid" } else { "environment" });
+        let xml = out("junit.xml").unwrap();
+        assert!(xml.contains("errors=\"1\"") && !xml.contains("no_change"), "{xml}");
+        assert!(out("summary.md").is_err() && out("report.html").is_err());
+        // A dry run and a wrong command line say nothing of a call.
+        batch(&world, &good, &["--changed"]).exits(0);
+        batch(&world, &wrong, &["--dry-run", "--changed"]);
+        batch(&world, &good, &["--only", "["]).exits(2);
+        assert_eq!(verdict(), "no_change");
+    }
+    // The directory of another batch keeps its result.
+    batch(&world, &asking(2, "models: [\"script:hi.yaml\"]\n"), &[]).exits(3);
+    assert_eq!(verdict(), "no_change");
+}
+
+#[test]
+fn a_batch_directory_is_new_or_empty_or_of_a_batch() {
+    let world = fleet(1);
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let manifest = world.beside("m.yaml", asking(1, "models: [\"script:hi.yaml\"]\n"));
+    world.beside("foreign/result.json", "mine");
+    world.beside("foreign/notes.txt", "mine");
+    for more in [&[][..], &["--dry-run"]] {
+        let done = call(&world, &[&["batch", &manifest, "--out", "foreign"], more].concat()).exits(2);
+        assert!(
+            done.stderr.contains("--out foreign contains notes.txt"),
+            "{}",
+            done.stderr
+        );
+    }
+    let found = std::fs::read_dir(world.path().join("foreign")).unwrap().count();
+    let result = std::fs::read_to_string(world.path().join("foreign/result.json")).unwrap();
+    assert_eq!((found, result.as_str()), (2, "mine"));
+    std::fs::create_dir(world.path().join("empty")).unwrap();
+    for out in ["empty", "new", "new"] {
+        call(&world, &["batch", &manifest, "--out", out]).exits(0);
+    }
 }
 
 /// `--dry-run` refuses the directory of another batch as the call does.
@@ -1336,6 +1392,14 @@ fn results_of_an_earlier_call_are_not_those_of_the_last_one() {
         (&done["jobs"]["suspended"], &done["usage"]["turns"]),
         (&json!(2), &json!(2))
     );
+    // Each says what continues it, and that command is right.
+    let reason = done["interrupted"][0]["reason"].as_str().unwrap();
+    let (_, rest) = reason.split_once("answer with `").unwrap();
+    let (answer, _) = rest.split_once("`, then start the batch again").unwrap();
+    assert!(
+        answer.starts_with("overnight resume ") && answer.contains(" --approve c1@"),
+        "{reason}"
+    );
     for dir in ["out", "merged"] {
         let done = compared(dir);
         assert_eq!(
@@ -1374,6 +1438,56 @@ fn results_of_an_earlier_call_are_not_those_of_the_last_one() {
         (&json!(1), &json!(1))
     );
     assert_eq!(opened(&deliver(0)), 2);
+}
+
+/// What was finished is delivered, and what was not is named: the record ends as a kill leaves it.
+#[test]
+fn a_batch_that_was_killed_is_delivered_as_incomplete() {
+    let world = fleet(1);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\ntargets:\n  \
+                    - { path: r0, id: a }\n  - { path: r0, id: b, params: { who: you } }\n";
+    let deliver = |code: i32| {
+        let args = [
+            "deliver",
+            "out",
+            "--repo",
+            "r0",
+            "--to",
+            "mbox",
+            "--dry-run",
+            "--format",
+            "json",
+        ];
+        Done::of(command(&world, &args).envs(GIT_IDENTITY).output().unwrap()).exits(code)
+    };
+    batch(&world, manifest, &["--jobs", "1"]).exits(0);
+    assert_eq!(opened(&deliver(0)), 2);
+    let record = world.path().join("out/batch.jsonl");
+    let text = std::fs::read_to_string(&record).unwrap();
+    std::fs::remove_file(world.path().join("out/bundle.json")).unwrap();
+    // Without the end of the call; of a job that had begun; of one that had not.
+    for lines in [4, 3] {
+        let kept: String = text.split_inclusive('\n').take(lines).collect();
+        std::fs::write(&record, kept).unwrap();
+        let done = deliver(10);
+        assert_eq!(opened(&done), 1, "{}", done.stdout);
+        let left = "\"reason\":\"the last call of the batch was ended before the job ended: start the batch again\"";
+        let line = done.stdout.lines().find(|line| line.contains("\"job\":\"b\"")).unwrap();
+        assert!(
+            line.contains(left) && line.contains("\"outcome\":\"refused\""),
+            "{line}"
+        );
+    }
+    batch(&world, manifest, &[]).exits(0);
+    assert_eq!(opened(&deliver(0)), 2);
+    // A second call over finished jobs, killed before it had run them: their results are those of the earlier call.
+    batch(&world, manifest, &["--again", "--jobs", "1"]).exits(0);
+    let text = std::fs::read_to_string(&record).unwrap();
+    let kept: String = text.split_inclusive('\n').take(text.lines().count() - 3).collect();
+    std::fs::write(&record, kept).unwrap();
+    std::fs::remove_file(world.path().join("out/bundle.json")).unwrap();
+    let done = deliver(10);
+    assert!(done.stdout.contains("before it had run 1 job more"), "{}", done.stdout);
 }
 
 /// The rows of a batch without what differs from run to run.
@@ -1845,7 +1959,7 @@ fn a_secret_is_no_parameter_and_no_input() {
             !done.stderr.contains(SECRET) && !done.stdout.contains(SECRET),
             "{done:?}"
         );
-        assert!(!world.path().join("out").exists(), "{}", done.stderr);
+        assert!(!world.path().join("out/jobs").exists(), "{}", done.stderr);
     }
     let row = json!({ "path": world.path().join("r0"), "params": { "n": SECRET }, "id": "a" }).to_string();
     let out = world.path().join("out").to_string_lossy().into_owned();

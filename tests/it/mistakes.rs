@@ -182,6 +182,126 @@ fn a_link_of_the_tree_is_no_output() {
     assert!(!world.ws().join(".overnight").exists(), "no run began");
 }
 
+/// An output takes the place of what is there, so a slip of the hand would destroy it.
+#[test]
+fn a_file_that_is_read_or_tracked_is_no_output() {
+    let world = World::repo(&[("src/main.rs", "fn main() {}\n"), ("old.patch", "diff --git a/x b/x\n")]);
+    let model = model(&world, &[writes("a.txt", "a\n"), says("done")]);
+    let policy = world.beside("policy.yaml", open_policy(&[]));
+    let schema = world.beside("answer.json", "{}");
+    let prompt = world.beside("prompt.md", "Write a.txt.");
+    let note = world.beside("recipes/note.json", "{\"type\": \"string\"}");
+    let recipe = world.beside(
+        "recipes/r.yaml",
+        "version: 1\nname: r\nresponse: { schema: note.json }\nsteps: [{ id: a, prompt: x }]\n",
+    );
+    let at_prompt = format!("@{prompt}");
+    let script = model.strip_prefix("script:").unwrap();
+    let run = ["run", "--model", &model, "--policy", &policy];
+    let of_prompt = ["-p", &at_prompt, "--output-schema", &schema];
+    let named: [(&[&str], &str); 8] = [
+        (&of_prompt, &policy),
+        (&of_prompt, &schema),
+        (&of_prompt, &prompt),
+        (&of_prompt, script),
+        (&of_prompt, "src/../src/main.rs"),
+        (&[&recipe], &recipe),
+        (&[&recipe], &note),
+        (&["-p", "x", "--input", &schema], &schema),
+    ];
+    for (task, path) in named {
+        let place = world.ws().join(path);
+        let before = std::fs::read_to_string(&place).unwrap();
+        for flag in ["--patch", "--junit", "--transcript"] {
+            for more in [&[][..], &["--dry-run"]] {
+                let done = world.call(&[&run[..], task, &[flag, path], more].concat()).exits(2);
+                let told = format!("{flag} {path}");
+                assert!(
+                    done.stderr.contains(&told) && done.stderr.contains("name another file"),
+                    "{}",
+                    done.stderr
+                );
+                assert_eq!(std::fs::read_to_string(&place).unwrap(), before, "{flag} {path}");
+            }
+        }
+    }
+    assert!(!world.ws().join(".overnight").exists(), "no run began");
+    // An earlier output may be tracked, and what is neither tracked nor read is replaced.
+    let other = world.beside("other.xml", "of somebody\n");
+    world
+        .call(
+            &[
+                &run[..],
+                &["-p", "x", "--patch", "old.patch", "--junit", &other, "--out", "../done"],
+            ]
+            .concat(),
+        )
+        .exits(0);
+    assert!(world.read("old.patch").contains("a.txt"));
+    assert!(std::fs::read_to_string(&other).unwrap().contains("<testsuites"));
+    // The run is continued and delivered by the same rules.
+    let done = world.call(&["resume", "../done", "--transcript", &policy]).exits(2);
+    assert!(
+        done.stderr.contains("read by the command (the run's recipe or policy)"),
+        "{}",
+        done.stderr
+    );
+    let mbox = ["deliver", "../done", "--to", "mbox", "--out", "src/main.rs"];
+    let done = world.call(&mbox).exits(2);
+    assert!(done.stderr.contains("git tracks this file"), "{}", done.stderr);
+    assert_eq!(world.read("src/main.rs"), "fn main() {}\n");
+}
+
+/// Whoever looks first learns what the run would be refused for; what only this machine lacks to ask a model is a warning.
+#[test]
+fn a_dry_run_ends_as_the_run_would() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let good = model(&world, &[says("done")]);
+    let plain = world.beside("r.yaml", "version: 1\nname: r\nsteps: [{ id: a, prompt: x }]\n");
+    let context = world.beside(
+        "c.yaml",
+        "version: 1\nname: c\ncontext: [{ path: NONE.md, required: true }]\nsteps: [{ id: a, prompt: x }]\n",
+    );
+    let server = world.beside(
+        "s.yaml",
+        "version: 1\nname: s\ntools: { mcp_servers: { d: { url: 'http://127.0.0.1:9/', headers: { A: '${NO_TOKEN}' }, required: true } } }\n\
+         steps: [{ id: a, prompt: x }]\n",
+    );
+    let taken = world.path().join("taken").to_string_lossy().into_owned();
+    world.call(&["run", &plain, "--model", &good, "--out", &taken]).exits(0);
+    for (args, code) in [
+        (vec![context.as_str(), "--model", &good], 3),
+        (vec![&server, "--model", &good], 8),
+        (vec![&plain, "--model", "script:none.json"], 3),
+        (vec![&plain, "--model", "nobody/x"], 2),
+        (vec![&plain, "--model", "replay:none"], 8),
+        (vec![&plain, "--model", &good, "--out", "."], 8),
+        (vec![&plain, "--model", &good, "--out", &taken], 8),
+        (vec![&plain, "--model", &good, "--junit", "a.txt/x.xml"], 9),
+        (vec![&plain, "--model", &good, "--policy", "none.yaml"], 3),
+        (vec![&plain, "--model", &good], 0),
+    ] {
+        let errors = |more: &[&str]| {
+            let done = world.call(&[&["run"], &args[..], more].concat()).exits(code);
+            let lines = done.stderr.lines().filter(|line| !line.starts_with("overnight: "));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (dry, real) = (errors(&["--dry-run"]), errors(&[]));
+        assert_eq!(dry, real, "{args:?}");
+    }
+    for (more, told) in [
+        (&[][..], "no model is named"),
+        (&["--model", "anthropic/x"], "set ANTHROPIC_API_KEY"),
+    ] {
+        let done = world.call(&[&["run", &plain, "--dry-run"], more].concat()).exits(0);
+        assert!(
+            done.stderr.contains("would be refused") && done.stderr.contains(told),
+            "{}",
+            done.stderr
+        );
+    }
+}
+
 #[test]
 fn a_dash_is_no_file() {
     let world = World::repo(&[("a.txt", "one\n")]);
@@ -199,6 +319,55 @@ fn a_dash_is_no_file() {
     world.call(&["resume", "x", "--patch", "-"]).exits(2);
     world.call(&["deliver", "x", "--to", "mbox", "--out", "-"]).exits(2);
     assert!(!world.ws().join("-").exists());
+}
+
+/// A CI job empties the same directory for each of its runs.
+#[test]
+fn the_id_of_a_run_never_means_the_one_that_took_its_directory() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let policy = world.beside("open.yaml", open_policy(&[]));
+    let run = |file: &str| {
+        let model = model(&world, &[writes(file, "b\n"), says("done")]);
+        let args = [
+            "run",
+            "-p",
+            "x",
+            "--isolate",
+            "--model",
+            &model,
+            "--policy",
+            &policy,
+            "--out",
+            "../same",
+            "--format",
+            "json",
+        ];
+        let done = world.call(&args).exits(0).json();
+        done["run"].as_str().unwrap().to_owned()
+    };
+    let first = run("b.txt");
+    world.call(&["report", &first, "--format", "result"]).exits(0);
+    std::fs::remove_dir_all(world.path().join("same")).unwrap();
+    let second = run("c.txt");
+    for args in [
+        &["report", &first][..],
+        &["resume", &first],
+        &["runs", "verify", &first],
+        &["deliver", &first, "--to", "mbox"],
+        &["policy", "suggest", &first],
+    ] {
+        let done = world.call(args).exits(8);
+        let told = format!("the run {first} is gone: its directory");
+        assert!(
+            done.stderr.contains(&told) && done.stderr.contains(&second),
+            "{args:?}: {}",
+            done.stderr
+        );
+    }
+    let listed = world.call(&["runs", "list", "--format", "json"]).exits(0).json();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    let told = world.call(&["report", &second, "--format", "result"]).exits(0).json();
+    assert_eq!(told["run"], second.as_str());
 }
 
 #[test]

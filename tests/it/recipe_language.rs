@@ -505,6 +505,124 @@ fn a_replay_takes_the_same_way() {
 }
 
 #[test]
+fn a_failed_command_says_why_in_every_output() {
+    let world = World::repo(&[]);
+    let recipe = "version: 1\nname: f\nsteps: [{ id: build, run: 'echo compiling; echo no such thing >&2; exit 7' }]\n";
+    let done = world.recipe(recipe, &script(&[]), &open_policy(&[]), &[]).exits(1);
+    let why = "the command `echo compiling; echo no such thing >&2; exit 7` ended with exit code 7";
+    assert!(
+        done.stderr.contains(why) && done.stderr.contains("    | no such thing"),
+        "{}",
+        done.stderr
+    );
+    let result = world.result();
+    assert_eq!(
+        (&result["steps"][0]["message"], &result["resume"]),
+        (&json!(why), &Value::Null)
+    );
+    let xml = junit(&world);
+    assert!(xml.contains("<system-out>compiling\nno such thing"), "{xml}");
+    let page = |name: &str| std::fs::read_to_string(world.out().join(name)).unwrap();
+    let summary = page("summary.md");
+    assert!(
+        summary.contains("Last lines of the command of step `build`") && summary.contains("\nno such thing\n"),
+        "{summary}"
+    );
+    assert!(page("report.html").contains("no such thing"));
+}
+
+/// Whoever finds a run that a limit cut short types what it says.
+#[test]
+fn a_run_that_was_cut_short_names_the_command_that_goes_on() {
+    let world = World::repo(&[("a.txt", "x\n")]);
+    let replies = [calls("read_file", json!({"file_path": "a.txt"})), says("done")];
+    let more = ["-p", "x", "--max-turns", "1"];
+    let done = world.run(&script(&replies), &open_policy(&[]), &more).exits(6);
+    let resume = world.result()["resume"].as_str().unwrap().to_owned();
+    assert!(
+        done.stderr.trim_end().ends_with(&format!("`{resume}` continues it")),
+        "{}",
+        done.stderr
+    );
+    let message = "budget reached: turns: 1 of 1 spent; this limit ended the run, raise it with --max-turns";
+    assert!(done.stderr.contains(message), "{}", done.stderr);
+    let words: Vec<&str> = resume.split(' ').skip(1).collect();
+    world.call(&words).exits(0);
+    assert!(world.result()["resume"].is_null());
+}
+
+/// A program takes what is on stdout for the answer that it asked for.
+#[test]
+fn an_answer_that_is_not_valid_is_not_printed() {
+    let world = World::repo(&[]);
+    let schema = world.beside("schema.json", "{\"type\": \"object\", \"required\": [\"x\"]}");
+    for (answer, code, stdout) in [("prose", 1, ""), ("{\"x\": 1}", 0, "{\"x\":1}\n")] {
+        let replies = vec![says(answer); 5];
+        let out = world.path().join(format!("out-{code}")).to_string_lossy().into_owned();
+        let model = format!("script:{}", world.beside("replies.yaml", script(&replies)));
+        let args = [
+            "run",
+            "-p",
+            "x",
+            "--output-schema",
+            &schema,
+            "--model",
+            &model,
+            "--out",
+            &out,
+        ];
+        assert_eq!(world.call(&args).exits(code).stdout, stdout);
+    }
+}
+
+/// Later steps and conditions see all of it, up to a limit beyond which a condition does not guess.
+#[test]
+fn the_output_of_a_step_is_whole_or_says_that_it_was_cut() {
+    let lines = |count: usize| format!("seq -f 'line %09g' 1 {count}");
+    let run = |count: usize, when: &str, code: i32| {
+        let world = World::repo(&[]);
+        let recipe = format!(
+            "version: 1\nname: w\nsteps:\n  - {{ id: a, run: \"{}\" }}\n  - {{ id: b, when: {when}, run: 'echo cut {{{{ steps.a.cut }}}}' }}\n  \
+             - {{ id: c, prompt: 'Read {{{{ steps.a.output }}}}' }}\n",
+            lines(count)
+        );
+        let done = world
+            .recipe(&recipe, &script(&[says("read")]), &open_policy(&[]), &[])
+            .exits(code);
+        (world, done)
+    };
+    // The line lies in the middle: neither in the first nor in the last 8 KiB.
+    let (world, _) = run(4_000, "\"'line 000002000' in steps.a.output\"", 0);
+    let result = world.result();
+    assert_eq!(
+        (&result["steps"][1]["output"], &result["steps"][0]["cut"]),
+        (&json!("cut false\n"), &Value::Null)
+    );
+    assert_eq!(result["steps"][0]["output"].as_str().unwrap().lines().count(), 4_000);
+    // A log would leave no room for the task, so a prompt says what is missing.
+    let prompt = prompts(&world).remove(0);
+    assert!(
+        prompt.len() < 20_000 && prompt.contains("bytes left out"),
+        "{}",
+        prompt.len()
+    );
+    let (world, done) = run(100_000, "\"'line 000050000' in steps.a.output\"", 3);
+    assert!(
+        done.stderr.contains("the output of step `a` was cut"),
+        "{}",
+        done.stderr
+    );
+    assert_eq!(world.result()["steps"][0]["cut"], true);
+    // What does not need the output decides.
+    let (world, _) = run(
+        100_000,
+        "steps.a.exit_code == 0 and (steps.a.cut or 'x' in steps.a.output)",
+        0,
+    );
+    assert_eq!(world.result()["steps"][1]["output"], "cut true\n");
+}
+
+#[test]
 fn a_condition_that_cannot_be_evaluated_ends_the_run() {
     let world = World::repo(&[]);
     let recipe = "version: 1\nname: w\nsteps:\n  - { id: a, run: echo x }\n  - { id: b, when: 'steps.a.output - 1', run: echo y }\n";

@@ -10,7 +10,7 @@ mod models;
 mod planning;
 
 use super::printed;
-use crate::base::quote::counted;
+use crate::base::quote::{counted, shell_word};
 use crate::batch::bundle::{self, BundleSeal, RecordHead};
 use crate::batch::job_result::JobStanding;
 use crate::batch::outputs;
@@ -64,10 +64,50 @@ pub async fn batch(mut args: BatchArgs) -> Result<u8, Refusal> {
     if args.out.is_none() {
         args.out = variables::out_dir()?;
     }
-    attempt(&args).await
+    let mut named = named_dir(&args)?;
+    let ended = attempt(&args, &mut named).await;
+    let (Err(refusal), Some(dir)) = (&ended, &named) else {
+        return ended;
+    };
+    // A wrong command line changes no files.
+    if matches!(refusal, Refusal::Usage(_)) {
+        return ended;
+    }
+    let manifest = args.manifest.as_deref().and_then(Path::file_stem).unwrap_or_default();
+    let message = environment::redactor().redact(&refusal.to_string()).into_owned();
+    if let Err(error) = outputs::write_refused(dir, &manifest.to_string_lossy(), refusal.code(), &message) {
+        out::stderr(&format!("error: not written: {error}"));
+    }
+    ended
 }
 
-async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
+/// The batch directory that the command line names, if a refusal may write its outputs there.
+///
+/// # Errors
+/// [`Refusal::Usage`]: it holds files that no batch wrote; [`Refusal::Environment`]: a link of a tree leads there.
+fn named_dir(args: &BatchArgs) -> Result<Option<PathBuf>, Refusal> {
+    let Some(out) = args
+        .out
+        .as_deref()
+        .filter(|out| !objects::is_address(&out.to_string_lossy()))
+    else {
+        return Ok(None);
+    };
+    named_outputs::refuse_link(Path::new("."), out)?;
+    if let Some(entry) = outputs::foreign_entry(out) {
+        let name = out.display();
+        return Err(Refusal::Usage(format!(
+            "--out {name} contains {entry}, which no batch wrote, and nothing was written there: name a new or empty directory, for \
+             example --out {}",
+            shell_word(&out.join("overnight-batch").to_string_lossy())
+        )));
+    }
+    Ok((!args.dry_run).then(|| environment::absolute(out)))
+}
+
+/// Carries out a call. `named`: the directory for the outputs of a refusal, taken away where they would replace those of
+/// another batch or call.
+async fn attempt(args: &BatchArgs, named: &mut Option<PathBuf>) -> Result<u8, Refusal> {
     let mut clock = CallClock::start(!args.dry_run);
     let github = step_files(args.github && !args.dry_run)?;
     let source = source(args)?;
@@ -112,7 +152,7 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     named_outputs::refuse_link(Path::new("."), &dir)?;
     no_follow::make_dirs(Path::new("."), &dir)
         .map_err(|error| Refusal::Output(format!("{}: {error}", dir.display())))?;
-    let mut record = BatchRecord::open(&dir)?;
+    let mut record = BatchRecord::open(&dir).inspect_err(|_| *named = None)?;
     outputs::remove_drafts(&dir);
     if let Some(store) = &store {
         let catching_up = catch_up(store, &dir, &plan, &mut record, args.changed);
@@ -121,7 +161,9 @@ async fn attempt(args: &BatchArgs) -> Result<u8, Refusal> {
     // From here on a call that is ended by a signal has its outputs.
     clock.watch()?;
     let ready = supervisor::ready(&call, &record.state, &mut clock.signals).await;
+    refuse_other(&dir, &record.state, &plan.file(), args.changed).inspect_err(|_| *named = None)?;
     can_ask(&models, &ready.0)?;
+    *named = None;
     accept(&dir, &plan, &record.state, args.changed)?;
     bundle::open(&dir)?;
     if let Some(store) = &store {
@@ -447,6 +489,9 @@ fn told(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
     }
     for job in &result.not_run {
         text.push_str(&format!("not run: {}: {}\n", job.job, job.reason));
+    }
+    for job in &result.interrupted {
+        text.push_str(&format!("not ended: {}: {}\n", job.job, job.reason));
     }
     text.push_str(&format!("files: {}\n", dir.display()));
     if let Some(store) = store {

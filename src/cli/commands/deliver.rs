@@ -12,10 +12,11 @@ use crate::batch::sealed_file::sealed_file;
 use crate::cli::args::{DeliverArgs, DeliverTo, LineFormat};
 use crate::cli::environment;
 use crate::cli::inputs;
+use crate::cli::named_outputs::{self, NamedOutput, ReadFile};
 use crate::cli::outputs;
 use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, kept_out, named_outputs, out, signals, variables, verify};
+use crate::cli::{exit, kept_out, out, settings, signals, variables, verify};
 use crate::deliver::address::RemoteAddress;
 use crate::deliver::batch::{self, BatchRun, JobOfPlan, JobPlace, JobSource};
 use crate::deliver::branch_claims::{self, BranchClaims};
@@ -29,12 +30,13 @@ use crate::diag::SourceFiles;
 use crate::journal::deliveries::DeliveryLog;
 use crate::journal::{self, JournalError, chain_key, run_dirs, state_dir};
 use crate::policy::PolicySet;
+use crate::report::export::ReportFile;
 use crate::report::result::OutputFacts;
 use crate::report::summary::RunSummary;
 use crate::workspace::patch::{self, Repository};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -136,6 +138,18 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
     }
     if let Some(out) = &args.out {
         named_outputs::refuse_link(args.repo.as_deref().unwrap_or(Path::new(".")), out)?;
+    }
+    if let Some(path) = &args.out {
+        let out = [NamedOutput {
+            flag: "--out",
+            kind: ReportFile::Mbox,
+            path,
+        }];
+        let here = args.repo.as_deref().unwrap_or(Path::new("."));
+        let policies = args.policy.iter().filter_map(|name| settings::own_file(name, here));
+        let read: Vec<ReadFile> = policies.map(|file| ReadFile::new("--policy", file)).collect();
+        named_outputs::refuse_read(&out, &read)?;
+        named_outputs::refuse_tracked(&out).await?;
     }
     warn_of_unused(args, target);
     let token = target
@@ -322,8 +336,7 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<AskedBatch>, Refusal> {
     if !file.is_file() || dir.join("journal.jsonl").is_file() {
         return Ok(None);
     }
-    let (text, seal) = rows_of(&dir, &file)?;
-    let left = seal.as_ref().map(BundleSeal::without_result).unwrap_or_default();
+    let BatchRows { text, seal, broken } = rows_of(&dir, &file)?;
     let plan = merge::plan_of(&dir)?;
     let manifest = plan.as_ref().map(|plan| plan.name.clone()).unwrap_or_default();
     let of_plan = |job: JobIdentity| JobOfPlan {
@@ -342,6 +355,13 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<AskedBatch>, Refusal> {
         ));
     }
     let recorded: HashSet<String> = found.runs.iter().map(|run| run.job.name.clone()).collect();
+    let left: BTreeMap<String, JobLeft> = match &seal {
+        Some(seal) => {
+            let left = seal.without_result().into_iter();
+            left.map(|(job, left)| (job.to_owned(), left)).collect()
+        }
+        None => broken.left(&found.places, &recorded),
+    };
     let is_skipped = |job: &str| left.get(job).is_some_and(|left| left.state == SKIPPED);
     let (skipped, runs): (Vec<BatchRun>, Vec<BatchRun>) =
         found.runs.into_iter().partition(|run| is_skipped(&run.job.name));
@@ -387,8 +407,18 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<AskedBatch>, Refusal> {
     // Jobs that never ended have no row.
     let without = left
         .iter()
-        .filter(|(job, _)| !recorded.contains(**job) && !is_skipped(job));
+        .filter(|(job, _)| !recorded.contains(*job) && !is_skipped(job));
     asked.extend(without.map(|(job, left)| Err(Box::new(without_result(job, left)))));
+    if seal.is_none()
+        && let Some(reason) = broken.lacking(left.len())
+    {
+        asked.push(Err(Box::new(Delivered {
+            outcome: Some(DeliverOutcome::Refused),
+            fault: DeliverFault::Incomplete,
+            reason,
+            ..Delivered::default()
+        })));
+    }
     Ok(Some(AskedBatch {
         runs: asked,
         places: found.places,
@@ -402,6 +432,7 @@ fn without_result(job: &str, left: &JobLeft) -> Delivered {
     let mut reason = match left.state.as_str() {
         "suspended" => "the job waits for approval: resume its run, then start the batch again",
         "cancelled" => "the job was cancelled: start the batch again, which resumes it",
+        UNFINISHED => "the last call of the batch was ended before the job ended: start the batch again",
         _ => "the last call of the batch did not run the job: start the batch again",
     }
     .to_owned();
@@ -417,17 +448,94 @@ fn without_result(job: &str, left: &JobLeft) -> Delivered {
     }
 }
 
+/// The state of a job that a call did not end which was itself ended from outside, for example killed.
+const UNFINISHED: &str = "unfinished";
+
+/// What the record says of a last call that was ended from outside.
+#[derive(Default)]
+struct BrokenCall {
+    /// How many jobs it had to run.
+    to_run: usize,
+    /// Jobs that it started.
+    started: BTreeSet<String>,
+    /// Those of them that it ended, and jobs that ended because their target could not be read.
+    ended: BTreeSet<String>,
+    /// Whether it had only the jobs of a shard, which the record does not name.
+    of_shard: bool,
+}
+
+impl BrokenCall {
+    fn note(&mut self, event: &BatchEvent) {
+        match event {
+            BatchEvent::CallStarted { shard, jobs, .. } => {
+                *self = Self {
+                    to_run: usize::try_from(*jobs).unwrap_or(usize::MAX),
+                    of_shard: shard.is_some(),
+                    ..Self::default()
+                };
+            }
+            BatchEvent::JobStarted { job, .. } => {
+                self.started.insert(job.clone());
+            }
+            BatchEvent::JobEnded { row } => {
+                if row.digest.is_empty() || self.started.contains(&row.job) {
+                    self.ended.insert(row.job.clone());
+                }
+            }
+            BatchEvent::JobInterrupted { .. } | BatchEvent::QueueStopped { .. } | BatchEvent::CallEnded { .. } => {}
+        }
+    }
+
+    /// The jobs that have no result of this call: those that it started and did not end, and those without any result.
+    fn left(&self, planned: &[JobPlace], recorded: &HashSet<String>) -> BTreeMap<String, JobLeft> {
+        let is_open = |job: &String| self.started.contains(job) && !self.ended.contains(job);
+        let is_left = |job: &&String| is_open(job) || (!self.of_shard && !recorded.contains(job.as_str()));
+        let unfinished = || JobLeft {
+            state: UNFINISHED.to_owned(),
+            exit_code: exit::INCOMPLETE,
+            message: String::new(),
+        };
+        let left = planned.iter().map(|place| &place.job).filter(is_left);
+        left.map(|job| (job.clone(), unfinished())).collect()
+    }
+
+    /// Why what is delivered is not the whole result of this call, if more jobs than the `named` ones did not end.
+    fn lacking(&self, named: usize) -> Option<String> {
+        let lacking = self
+            .to_run
+            .checked_sub(self.ended.len() + named)
+            .filter(|lacking| *lacking > 0)?;
+        Some(format!(
+            "the last call of the batch was ended before it had run {} more: start the batch again",
+            counted(lacking, "job")
+        ))
+    }
+}
+
+/// What a batch directory says of its jobs.
+#[derive(Default)]
+struct BatchRows {
+    /// The rows, as JSON Lines.
+    text: String,
+    /// What the last call left behind when it ended; `None` if it did not end.
+    seal: Option<BundleSeal>,
+    /// What is known of a call without such an end.
+    broken: BrokenCall,
+}
+
 /// The rows of a batch directory. They decide where each patch goes, so they are taken from the record, or else from a
 /// file whose digest is in `bundle.json`. Without either the file is accepted only if no key is set. With what `bundle.json`
 /// says of the batch's last call.
-fn rows_of(dir: &Path, file: &Path) -> Result<(String, Option<BundleSeal>), Refusal> {
+fn rows_of(dir: &Path, file: &Path) -> Result<BatchRows, Refusal> {
     let key = chain_key::key()?;
     let altered = |why: &str| Refusal::Invalid(format!("{}: {why}", dir.display()));
     let seal = bundle::read(dir).map_err(Refusal::Invalid)?;
     let path = dir.join(record::FILE);
     if path.is_file() {
         let mut text = String::new();
+        let mut broken = BrokenCall::default();
         let read = record::read_lines(&path, key, |event| {
+            broken.note(&event);
             if let BatchEvent::JobEnded { row } = event {
                 text.push_str(&row.to_line());
             }
@@ -440,7 +548,7 @@ fn rows_of(dir: &Path, file: &Path) -> Result<(String, Option<BundleSeal>), Refu
             ));
         }
         return match seal.as_ref().is_none_or(whole) {
-            true => Ok((text, seal)),
+            true => Ok(BatchRows { text, seal, broken }),
             false => Err(altered(
                 "batch.jsonl does not match bundle.json: it was truncated or altered",
             )),
@@ -462,7 +570,11 @@ fn rows_of(dir: &Path, file: &Path) -> Result<(String, Option<BundleSeal>), Refu
         }
         None => {}
     }
-    Ok((inputs::text(file)?, seal))
+    Ok(BatchRows {
+        text: inputs::text(file)?,
+        seal,
+        broken: BrokenCall::default(),
+    })
 }
 
 fn loaded(policies: &Policies) -> Result<PolicySet, Refusal> {

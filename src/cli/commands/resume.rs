@@ -9,6 +9,7 @@ use crate::base::event::{Event, EventKind, RunStarted};
 use crate::base::source::KeptFile;
 use crate::cli::args::ResumeArgs;
 use crate::cli::environment;
+use crate::cli::named_outputs::{self, ReadFile};
 use crate::cli::origin::{RecipeFile, Trust};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::recipe_requests::{self, Look};
@@ -43,14 +44,25 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
     };
     let here = shared.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
     let name = args.run.clone().map_or_else(|| run_dirs::newest(&here), Ok);
-    let tree = name.as_ref().ok().and_then(|name| recall(&mut args, name, &here));
-    let tree = tree.or_else(|| shared.workspace.clone());
+    let recalled = name.as_ref().ok().and_then(|name| recall(&mut args, name, &here));
+    let recalled = recalled.unwrap_or_default();
+    let tree = recalled.tree.or_else(|| shared.workspace.clone());
     let tree = tree.unwrap_or_else(|| PathBuf::from("."));
     kept_out::tree(&tree);
     let _held = match session::hold_outputs(&args.shared, None, &tree) {
         Ok(held) => held,
         Err(refusal) => return session::refused(&refusal, None, "resume", &session::without_copies(&shared)),
     };
+    let outputs = session::outputs_of(&args.shared);
+    let read = session::read_by_flags(&args.shared, &tree).into_iter();
+    let read: Vec<ReadFile> = read.chain(recalled.files).collect();
+    let checked = match named_outputs::refuse_read(&outputs, &read) {
+        Ok(()) => named_outputs::refuse_tracked(&outputs).await,
+        refused => refused,
+    };
+    if let Err(refusal) = checked {
+        return session::refused(&refusal, None, "resume", &session::without_copies(&shared));
+    }
     if let Some((refusal, writable)) = session::unwritable(&shared) {
         return session::refused(&refusal, None, "resume", &writable);
     }
@@ -64,9 +76,18 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
     }
 }
 
-/// Adds the outputs that flags of earlier sessions on this machine named, so that these files show the whole run, and
-/// gives the tree that the run began in, if no other tree is named. `None`, too, if the journal cannot be read.
-fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<PathBuf> {
+/// What the journal says of the run before it is continued.
+#[derive(Default)]
+struct Recalled {
+    /// The tree that the run began in, if no other tree is named.
+    tree: Option<PathBuf>,
+    /// The files of its recipe and its policies.
+    files: Vec<ReadFile>,
+}
+
+/// Adds the outputs that flags of earlier sessions on this machine named, so that these files show the whole run. `None` if
+/// the journal cannot be read.
+fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<Recalled> {
     let dir = run_dirs::locate(name, here).ok()?;
     let journal = journal::read(&dir).ok()?;
     let ended = journal.events.last().is_some_and(|last| match &last.kind {
@@ -95,15 +116,18 @@ fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<PathBuf> {
             }
         }
     }
-    if args.shared.workspace.is_some() {
-        return None;
-    }
     let started = journal.events.iter().find_map(|event| match &event.kind {
         EventKind::RunStarted(started) => Some(started),
         _ => None,
     })?;
     let tree = started.isolated_from.as_ref().unwrap_or(&started.workspace);
-    Some(PathBuf::from(tree))
+    let files = started.source.iter().flat_map(|source| &source.files);
+    Some(Recalled {
+        tree: args.shared.workspace.is_none().then(|| PathBuf::from(tree)),
+        files: files
+            .map(|file| ReadFile::new("the run's recipe or policy", file))
+            .collect(),
+    })
 }
 
 /// Whether an output that an earlier session was told to write is as the run left it: like the run's own file, or not

@@ -5,9 +5,11 @@ use super::{printed, sample};
 use crate::base::call::ToolSpec;
 use crate::base::event::{PatchBase, PolicyText, RunStarted};
 use crate::base::ids::RunId;
+use crate::base::model_name::is_played;
 use crate::base::quote::shell_word;
 use crate::cli::args::{RunArgs, RunFlags, StdoutFormat};
 use crate::cli::environment;
+use crate::cli::named_outputs::{self, ReadFile};
 use crate::cli::origin::RecipeFile;
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::{self, Secrets};
@@ -91,17 +93,22 @@ async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) ->
         Ok(held) => held,
         Err(refusal) => return session::refused(&refusal, None, &recipe, &session::without_copies(&shared)),
     };
-    if !args.dry_run
-        && let Some(out) = &out
+    let outputs = session::outputs_of(&args.shared);
+    let checked = match named_outputs::refuse_read(&outputs, &read_by_flags(&args, &tree)) {
+        Ok(()) => named_outputs::refuse_tracked(&outputs).await,
+        refused => refused,
+    };
+    if let Err(refusal) = checked {
+        return session::refused(&refusal, None, &recipe, &session::without_copies(&shared));
+    }
+    if let Some(out) = &out
         && let Err(refusal) = fit_for_run(out, &tree)
     {
         // Nothing is written to a directory that is not a run's.
         return session::refused(&refusal, None, &recipe, &shared);
     }
-    if !args.dry_run {
-        session::remove_stale_copies(&shared);
-    }
-    let unwritable = session::unwritable(&shared).filter(|_| !args.dry_run);
+    let unwritable =
+        session::unwritable(&args.shared).map(|(refusal, _)| (refusal, session::without_unwritable(&shared)));
     let (ended, shared) = match unwritable {
         Some((refusal, writable)) => (Err(refusal), writable),
         None => (attempt(args, &mut place, started, interrupt).await, shared),
@@ -114,6 +121,40 @@ async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) ->
             session::refused(&refusal, dir, &recipe, &shared)
         }
     }
+}
+
+/// The files that the command line names to be read.
+fn read_by_flags(args: &RunArgs, tree: &Path) -> Vec<ReadFile> {
+    let mut read = session::read_by_flags(&args.shared, tree);
+    let is_file = |name: &str| name != "-" && !name.starts_with("git:") && !name.starts_with(shipped::PREFIX);
+    let recipe = args.recipe.as_ref().filter(|path| path.to_str().is_none_or(is_file));
+    let prompt = args.prompt.as_deref().and_then(|text| text.strip_prefix('@'));
+    let named = [
+        ("the recipe", recipe.cloned()),
+        ("--prompt", prompt.map(PathBuf::from)),
+        ("--output-schema", args.output_schema.clone()),
+        ("--params", args.params.clone()),
+        ("--input", args.input.as_ref().map(PathBuf::from)),
+        ("--input-value", args.input_value.clone()),
+    ];
+    let named = named
+        .into_iter()
+        .filter_map(|(by, path)| Some(ReadFile::new(by, path?)));
+    read.extend(named);
+    read
+}
+
+/// The files that the recipe and the policies name to be read.
+fn read_by_files(settings: &Settings) -> Vec<ReadFile> {
+    let files = &settings.source.files;
+    // Where a recipe is a file, it is the first of them, and what its commands get lies beside it.
+    let dir = files.first().and_then(|recipe| Path::new(recipe).parent());
+    let beside = dir
+        .into_iter()
+        .flat_map(|dir| settings.beside.iter().map(|file| dir.join(&file.path)));
+    let all = files.iter().map(PathBuf::from).chain(beside);
+    all.map(|file| ReadFile::new("the recipe or a policy names it", file))
+        .collect()
 }
 
 /// The flags that name the outputs of a refusal. A dry run leaves patch and transcript of an earlier run alone.
@@ -243,6 +284,10 @@ async fn attempt(
     let args = Arc::new(args);
     let clock = RunClock { started, interrupt };
     let settings = settle_on_thread(&args, &place.workspace, clock).await?;
+    named_outputs::refuse_read(&session::outputs_of(&args.shared), &read_by_files(&settings))?;
+    if !args.dry_run {
+        session::remove_stale_copies(&args.shared);
+    }
     // A run that is refused for want of a model has no limits to tell.
     let has_model = settings
         .plan
@@ -269,9 +314,6 @@ async fn attempt(
             "warning: OTEL_EXPORTER_OTLP_ENDPOINT is set, and this build has no `otel` feature: no spans are sent",
         );
     }
-    if args.dry_run {
-        return dry_run(&settings, args.shared.format());
-    }
     if patch::is_bare(&place.workspace) && !args.isolate {
         return Err(Refusal::Environment(format!(
             "the workspace {} is itself a bare git repository, whose files are git's own: name a clone or a worktree of it \
@@ -280,15 +322,19 @@ async fn attempt(
         )));
     }
     run_dirs::refuse_link(&place.workspace, &place.dir)?;
-    if args.out.is_none() {
-        run_dirs::ignore_runs(&place.workspace)?;
-    }
     if run_dirs::is_taken(&place.dir) {
         let name = place.dir.display();
         return Err(Refusal::Environment(format!(
             "{name} already contains a run: name another --out, or continue it with `overnight resume {}`",
             shell_word(&place.dir.to_string_lossy())
         )));
+    }
+    if args.dry_run {
+        foresee_model(&settings, &args.shared, &place.workspace, interrupt).await?;
+        return dry_run(&settings, args.shared.format());
+    }
+    if args.out.is_none() {
+        run_dirs::ignore_runs(&place.workspace)?;
     }
     let wall = session::wall(&settings.plan);
     signals::limit(interrupt, started + wall);
@@ -515,6 +561,43 @@ fn tell_trust(settings: &Settings) {
 pub fn beside_shown(files: &[RecipeFile]) -> String {
     let one = |file: &RecipeFile| format!("  its commands get {} ({} bytes)\n", file.path, file.bytes.len());
     files.iter().map(one).collect()
+}
+
+/// Refuses, for a dry run, a model and servers that the run refuses. That no model is named, and what only this machine
+/// lacks to ask one, such as a key, is a warning: a recipe can be looked at without.
+///
+/// # Errors
+/// As for [`bootstrap::provider`] and [`session::priced`]; [`Refusal::Environment`] if a required server lacks a variable.
+async fn foresee_model(
+    settings: &Settings,
+    shared: &RunFlags,
+    workspace: &Path,
+    interrupt: &Arc<Interrupt>,
+) -> Result<(), Refusal> {
+    let plan = &settings.plan;
+    let secrets = Secrets::of(environment::variables());
+    if settings.refused.is_none() {
+        secrets::lacking(plan, settings.source.trusted, &secrets)
+            .map_err(|why| Refusal::Environment(format!("a required server did not start: {why}")))?;
+    }
+    let asks_service = !plan.model.as_deref().is_some_and(is_played);
+    match session::provider(plan, shared, workspace, interrupt).await {
+        Ok(provider) => {
+            let pricing = session::pricing(interrupt, session::wall(plan)).await?;
+            session::priced(plan, provider.info(), &pricing)
+        }
+        Err(Refusal::Environment(why)) if asks_service => {
+            out::stderr(&format!(
+                "warning[unusable-model]: the run would be refused here (code 8): {why}"
+            ));
+            Ok(())
+        }
+        Err(Refusal::Usage(why)) if plan.model.is_none() => {
+            out::stderr(&format!("warning[no-model]: the run would be refused (code 2): {why}"));
+            Ok(())
+        }
+        Err(refusal) => Err(refusal),
+    }
 }
 
 /// Prints what would be done, as text or as one JSON object. Starts nothing and sends nothing.

@@ -6,17 +6,19 @@ use crate::base::call::{Offered, ToolKind, ToolSpec};
 use crate::base::event::{Event, EventKind, GivenPrompt, RunStarted, SERVER_MISSING, Sink, ToolsetReady};
 use crate::base::ids::{RunId, sha256_hex};
 use crate::base::message::Usage;
+use crate::base::model_name::SCRIPT;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::secret::Redactor;
 use crate::cli::args::{RunFlags, StdoutFormat};
 use crate::cli::environment;
+use crate::cli::named_outputs::{self, NamedOutput, ReadFile};
 use crate::cli::origin::{self, RecipeFile};
 use crate::cli::outputs::{self, Copies};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::toolset::{self, Toolset};
 use crate::cli::{
-    bootstrap, exit, foresee, github, limits, named_outputs, out, private_contents, programs, prompts, signals, unread,
+    bootstrap, exit, foresee, github, limits, out, private_contents, programs, prompts, settings, signals, unread,
 };
 use crate::diag::SourceFiles;
 use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
@@ -36,6 +38,7 @@ use crate::provider::{ModelInfo, Provider};
 use crate::recipe::Plan;
 use crate::recipe::lower::{COMMAND_MS, WALL_MS};
 use crate::recipe::plan::{PlanStep, StepWork};
+use crate::report::export::ReportFile;
 use crate::report::progress::{LiveBar, Plain, Verbosity};
 use crate::report::stream::Stream;
 use crate::tools::Registry;
@@ -505,7 +508,10 @@ fn may_change_files(session: &RunSession) -> Result<bool, Refusal> {
 }
 
 /// A cost limit can only be enforced if the price is known.
-fn priced(plan: &Plan, model: &ModelInfo, pricing: &Pricing) -> Result<(), Refusal> {
+///
+/// # Errors
+/// [`Refusal::Environment`]: a cost is limited, and no price of the model is known.
+pub fn priced(plan: &Plan, model: &ModelInfo, pricing: &Pricing) -> Result<(), Refusal> {
     if !cost_is_limited(plan)
         || model.recorded
         || model.nearby
@@ -701,6 +707,35 @@ fn sinks(shared: &RunFlags) -> Vec<Box<dyn Sink>> {
     sinks
 }
 
+/// The output files that flags name, for the rules of `named_outputs`.
+pub fn outputs_of(shared: &RunFlags) -> Vec<NamedOutput<'_>> {
+    let named = shared.copies().into_iter();
+    let named = named.filter_map(|(kind, path)| Some((kind, path?)));
+    named
+        .map(|(kind, path)| NamedOutput {
+            flag: match kind {
+                ReportFile::Patch => "--patch",
+                ReportFile::Junit => "--junit",
+                _ => "--transcript",
+            },
+            kind,
+            path,
+        })
+        .collect()
+}
+
+/// The files that flags of `run` and `resume` name to be read.
+pub fn read_by_flags(shared: &RunFlags, tree: &Path) -> Vec<ReadFile> {
+    let policies = shared.policy.iter().filter_map(|name| settings::own_file(name, tree));
+    let policies = policies.map(|file| ReadFile::new("--policy", file));
+    let script = shared.model.as_deref().and_then(|model| model.strip_prefix(SCRIPT));
+    let prices = environment::variable("OVERNIGHT_PRICES");
+    policies
+        .chain(script.map(|file| ReadFile::new("--model", file)))
+        .chain(prices.map(|file| ReadFile::new("OVERNIGHT_PRICES", file)))
+        .collect()
+}
+
 /// Locks every output file that a flag names, so that no other run writes it at the same time.
 ///
 /// # Errors
@@ -820,6 +855,11 @@ pub fn unwritable(shared: &RunFlags) -> Option<(Refusal, RunFlags)> {
         }
     }
     (!problems.is_empty()).then(|| (Refusal::Output(problems.join("; ")), writable))
+}
+
+/// The flags without the output files that cannot be written.
+pub fn without_unwritable(shared: &RunFlags) -> RunFlags {
+    unwritable(shared).map_or_else(|| shared.clone(), |(_, writable)| writable)
 }
 
 /// Removes patch and transcript of an earlier run, so that they are not taken for this run's if this run ends without them,

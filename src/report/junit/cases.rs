@@ -1,6 +1,6 @@
 //! The cases of one JUnit suite: completed, checks, response, budget, approvals and denials.
 
-use crate::base::outcome::{CheckResult, RunOutcome, StepStatus, Verdict};
+use crate::base::outcome::{COMMAND, CheckResult, RunOutcome, StepStatus, Verdict};
 use crate::base::quote::excerpt;
 use crate::report::findings::{Finding, FindingLevel};
 use crate::report::result::{self, OutputFacts};
@@ -330,7 +330,14 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
             },
             Some(trouble) => trouble.status(),
         };
-        self.add("completed", status, step.duration_ms());
+        let at = self.add("completed", status, step.duration_ms());
+        let failed = step
+            .result
+            .filter(|result| result.status == StepStatus::Failed && result.reason == COMMAND);
+        let printed = failed.map(|result| text::plain(&result.output)).unwrap_or_default();
+        if let (Some(case), false) = (self.cases.get_mut(at), printed.trim().is_empty()) {
+            case.set_system_out(excerpt(&printed, BODY).as_ref());
+        }
     }
 
     /// Adds a case with a reserved name.

@@ -31,14 +31,18 @@ pub struct RunResult {
     pub response: String,
     /// The final answer as validated JSON, or null.
     pub output: Value,
-    /// Whether the run succeeded without the JSON that its recipe asks for, because the step that gives it was skipped. Not
-    /// in the file; stdout then has `null`.
+    /// Whether validated JSON was asked for. Not in the file. Where there is none, stdout has `null` if the run succeeded,
+    /// because the step that gives it was skipped, and otherwise nothing.
     #[serde(skip)]
-    pub lacks_output: bool,
+    pub wants_output: bool,
     /// Denied calls, in order.
     pub denied: Vec<RuledOut>,
     /// Calls that wait for a person, in order.
     pub suspended: Vec<Waiting>,
+    /// The command that continues the run, where it has not come to its end; null for one that has, and for one that waits,
+    /// whose commands are in `suspended`.
+    #[serde(default)]
+    pub resume: Option<String>,
     /// Changes that no rule allows: reverted, or left out of the patch.
     #[serde(default)]
     pub unruled: Vec<Unruled>,
@@ -236,6 +240,9 @@ pub struct StepReport {
     pub message: String,
     /// The output that later steps see.
     pub output: String,
+    /// Whether a command printed more than that: the output is its head and tail.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
     /// Whether the step changed the tree; null if this was not examined.
     pub changed: Option<bool>,
     /// Number of attempts.

@@ -180,6 +180,7 @@ impl<'a> Fold<'a> {
                 exit,
                 output,
                 took_ms,
+                cut: _,
             } => self.step(step.as_str(), at).moments.push(Moment::Ran {
                 at,
                 command,

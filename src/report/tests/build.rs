@@ -112,6 +112,7 @@ impl Run {
             command: command.to_owned(),
             exit: exit(1),
             output: output.to_owned(),
+            cut: false,
             took_ms: 900,
         });
         self.end_step(id, StepStatus::Passed, "", "")
@@ -243,6 +244,7 @@ impl Run {
                 reason: reason.to_owned(),
                 message: message.to_owned(),
                 output: "the step's output".to_owned(),
+                cut: false,
                 changed: Some(true),
             },
         })

@@ -91,6 +91,7 @@ fn the_lines_of_a_step_whose_command_may_fail() {
         command: "make".to_owned(),
         exit: build::exit(1),
         output: String::new(),
+        cut: false,
         took_ms: 20,
     });
     run.end_step("test", StepStatus::Passed, "", "");

@@ -112,3 +112,11 @@ fn what_may_not_be_read_or_is_not_there_is_a_warning() {
     let denied = attach(&workspace, "@src/a.rs", &|_| false);
     assert!(denied.parts.is_empty() && denied.warnings[0].contains("policy"));
 }
+
+#[test]
+fn references_beyond_the_limit_are_told() {
+    let (_dir, workspace) = tree();
+    let told = |count: usize| attach(&workspace, &"@src/a.rs ".repeat(count), &|_| true).warnings;
+    assert!(told(MAX_REFS).is_empty());
+    assert_eq!(told(MAX_REFS + 1), ["only the first 100 references are read"]);
+}

@@ -25,7 +25,11 @@ impl Ground {
     }
 
     fn deliver(&self, more: &[&str]) -> Delivery {
-        let dir = self.world.path().join("runs/r").to_string_lossy().into_owned();
+        self.deliver_run("r", more)
+    }
+
+    fn deliver_run(&self, name: &str, more: &[&str]) -> Delivery {
+        let dir = self.world.path().join("runs").join(name).to_string_lossy().into_owned();
         let mut args = vec!["deliver", dir.as_str(), "--format", "json", "--pace", "0s"];
         args.extend(more);
         let mut command = self.world.command(&args);
@@ -110,10 +114,41 @@ fn a_branch_of_the_local_repository() {
 #[test]
 fn a_branch_that_is_checked_out_is_not_moved() {
     let ground = Ground::edited();
-    ground.world.git(&["branch", BRANCH]);
+    let edits = [writes("a.txt", "one\n2\n3\n"), says("done")];
+    run(&ground.world, "later", RECIPE, &edits);
+    ground.deliver(&["--to", "branch"]).ends("opened", 0);
     ground.world.git(&["worktree", "add", "-q", "../other", BRANCH]);
-    let done = ground.deliver(&["--to", "branch"]).ends("conflict", 1);
+    let done = ground.deliver_run("later", &["--to", "branch"]).ends("conflict", 1);
     assert!(done.reason().contains("checked out"), "{}", done.reason());
+}
+
+/// A branch without commits of its own loses nothing by a push, and is still somebody's.
+#[test]
+fn a_branch_that_no_delivery_made_is_not_moved() {
+    let ground = Ground::edited();
+    ground.world.git(&["branch", "release"]);
+    let origin = ground.world.path().join("origin.git").to_string_lossy().into_owned();
+    ground.world.git(&["clone", "-q", "--bare", ".", &origin]);
+    let base = ground.world.git(&["rev-parse", "main"]).trim().to_owned();
+    let remote = ["--to", "push", "--remote", &origin];
+    for target in [&["--to", "branch"][..], &remote] {
+        let named = [target, &["--branch", "release"]].concat();
+        let done = ground.deliver(&named).ends("conflict", 1);
+        assert!(done.reason().contains("no delivery made it"), "{}", done.reason());
+    }
+    for repo in [ground.world.ws().join(".git"), Path::new(&origin).to_owned()] {
+        assert_eq!(tip(&repo, "release"), Some(base.clone()));
+    }
+    // A delivered branch that was merged since is taken again.
+    let edits = [writes("a.txt", "one\n2\n3\n"), says("done")];
+    ground
+        .deliver(&["--to", "branch", "--branch", "ours"])
+        .ends("opened", 0);
+    ground.world.git(&["merge", "-q", "--no-ff", "--no-edit", "ours"]);
+    run(&ground.world, "later", RECIPE, &edits);
+    ground
+        .deliver_run("later", &["--to", "branch", "--branch", "ours"])
+        .ends("updated", 0);
 }
 
 #[test]
@@ -714,7 +749,9 @@ fn a_recipe_that_is_not_trusted_decides_nothing_about_its_delivery() {
     let made = |trusted: bool| {
         let world = World::repo(&[("a.txt", "one\ntwo\nthree\n"), ("ci/recipe.yaml", recipe)]);
         world.git(&["branch", "release"]);
-        world.git(&["branch", "production"]);
+        if !trusted {
+            world.git(&["branch", "production"]);
+        }
         let replies = script(&[writes("a.txt", "one\n2\nthree\n"), says("done")]);
         let path = world.ws().join("ci/recipe.yaml").to_string_lossy().into_owned();
         let mut args = vec![path.as_str(), "--isolate"];
@@ -758,7 +795,7 @@ fn a_recipe_that_is_not_trusted_decides_nothing_about_its_delivery() {
     }
     // The same recipe, trusted.
     let ground = made(true);
-    let done = ground.deliver(&["--to", "branch", "--dry-run"]).ends("updated", 0);
+    let done = ground.deliver(&["--to", "branch", "--dry-run"]).ends("opened", 0);
     let preview = &done.line["preview"];
     assert_eq!(done.line["branch"], "production");
     assert_eq!(

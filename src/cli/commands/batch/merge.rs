@@ -3,8 +3,8 @@
 use super::{address, printed, publish, step_files, told};
 use crate::base::quote::counted;
 use crate::batch::merge::{self as merging, BundlePlace};
-use crate::batch::remote;
 use crate::batch::{BatchError, manifest};
+use crate::batch::{outputs, remote};
 use crate::cli::args::{MergeArgs, TextOrJson};
 use crate::cli::refusal::Refusal;
 use crate::cli::{named_outputs, out};
@@ -66,7 +66,7 @@ async fn bundle_places(args: &MergeArgs) -> Result<Vec<BundlePlace>, Refusal> {
         return Ok(places);
     }
     merging::fits(&args.out, None)?;
-    let downloads = args.out.join(merging::DOWNLOADS);
+    let downloads = args.out.join(outputs::DOWNLOADS);
     let (mut names, mut problems) = (BTreeSet::new(), Vec::new());
     for objects in remote {
         let last = objects.url().rsplit('/').next().unwrap_or_default();
