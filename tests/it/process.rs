@@ -1,10 +1,11 @@
 //! Confined commands: what works in them, what must not, at each level.
 
 mod reach;
+mod signals;
 
 use super::harness::have_optional;
 use overnight::base::secret::Redactor;
-use overnight::process::{self, Confinement, Finished, Invocation, Network, SandboxLevel, Spawn};
+use overnight::process::{self, Confinement, Finished, Invocation, Network, SandboxLevel, SignalScope, Spawn};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,7 @@ fn house(level: SandboxLevel) -> House {
     let env = |name: &str, value: &Path| (name.to_owned(), value.display().to_string());
     let confinement = Confinement {
         level,
+        signals: SignalScope::of_kernel(),
         workspace: at("ws"),
         readable: Vec::new(),
         writable: vec![at("home"), at("tmp")],

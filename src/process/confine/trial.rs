@@ -1,6 +1,7 @@
 //! The self-test's forbidden acts, tried by a confined process. An act that succeeds is a failure of the sandbox.
 
 use super::spec::Trial;
+use rustix::process::{Pid, getpid, getppid, test_kill_process};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ pub(super) fn succeeded(acts: &Trial) -> Vec<String> {
             "read the environment of the parent",
             std::fs::read(secret_of_parent).is_ok(),
         ),
+        ("signal the parent", signals(acts.process)),
         ("make a namespace", makes_namespace()),
         ("trace itself for a parent", asks_to_be_traced()),
     ];
@@ -23,6 +25,14 @@ pub(super) fn succeeded(acts: &Trial) -> Vec<String> {
         .filter(|(_, worked)| *worked)
         .map(|(act, _)| act.to_owned())
         .collect()
+}
+
+/// Whether a signal to this process is permitted; none is sent. In a namespace of processes the number may be that of
+/// this process or of `init`.
+fn signals(process: i32) -> bool {
+    let target = Pid::from_raw(process);
+    let inside = target == Some(getpid()) || target == getppid();
+    !inside && target.is_some_and(|target| test_kill_process(target).is_ok())
 }
 
 fn connects(port: u16) -> bool {
