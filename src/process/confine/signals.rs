@@ -127,19 +127,28 @@ pub(super) fn answer(
         _ => return Err(Errno::PERM),
     };
     let tree = OwnTree::of(answering, caller)?;
-    let members = |target: &Target| tree.members(|member| target.has(member, own));
-    let first = match &target {
-        Target::Process(process) if !tree.holds(process) => return Err(Errno::PERM),
-        Target::Group(_) | Target::All => members(&target),
-        Target::Process(_) | Target::OwnThread(..) => Vec::new(),
-    };
+    if let Target::Process(process) = &target
+        && !tree.holds(process)
+    {
+        return Err(Errno::PERM);
+    }
+    // What was read of the caller did not belong to a later process with its PID.
     if !is_waiting() {
         return Err(Errno::SRCH);
     }
-    match &target {
+    match target {
         Target::Process(process) => process.send(signal, info.as_deref())?,
-        Target::OwnThread(process, thread) => send_to_thread(*process, *thread, signal)?,
-        Target::Group(_) | Target::All => send_to_members(&target, first, signal, members)?,
+        Target::OwnThread(process, thread) => send_to_thread(process, thread, signal)?,
+        Target::Group(group) => match tree.send(signal, |member| member.group() == Ok(group)) {
+            Some(sent) => sent?,
+            // Whether there is such a group outside.
+            None => match Pid::from_raw(group).map(test_kill_process_group) {
+                Some(Err(Errno::SRCH)) => return Err(Errno::SRCH),
+                _ => return Err(Errno::PERM),
+            },
+        },
+        // The kernel reports no error if it may send to none of them.
+        Target::All => tree.send(signal, |member| member.pid != own).unwrap_or(Ok(()))?,
     }
     Ok(SeccompReply::Succeed)
 }
@@ -164,52 +173,6 @@ impl Target {
             group if group < 0 => Self::Group(group.checked_neg().ok_or(Errno::SRCH)?),
             process => Self::Process(HeldProcess::of(process)?),
         })
-    }
-
-    /// Whether a process of the tree is among several targets; `own`: the caller's process.
-    fn has(&self, member: &HeldProcess, own: i32) -> bool {
-        match self {
-            Self::Group(group) => member.group().is_ok_and(|of| of == *group),
-            Self::All => member.pid != own,
-            Self::Process(_) | Self::OwnThread(..) => false,
-        }
-    }
-}
-
-/// Sends to several processes: `first`, and with SIGKILL what `members` finds after that.
-fn send_to_members(
-    target: &Target,
-    first: Vec<HeldProcess>,
-    signal: i32,
-    members: impl Fn(&Target) -> Vec<HeldProcess>,
-) -> Result<()> {
-    let mut sent: Option<Result<()>> = None;
-    let mut reached = BTreeSet::new();
-    let mut next = first;
-    for _ in 0..MOST_ROUNDS {
-        next.retain(|member| !reached.contains(&member.pid));
-        if next.is_empty() {
-            break;
-        }
-        for member in &next {
-            let done = member.send(signal, None);
-            sent = Some(sent.map_or(done, |before| before.or(done)));
-            reached.insert(member.pid);
-        }
-        if signal != libc::SIGKILL {
-            break;
-        }
-        next = members(target);
-    }
-    match (sent, target) {
-        (Some(sent), _) => sent,
-        // Whether there is such a group outside.
-        (None, Target::Group(group)) => match Pid::from_raw(*group).map(test_kill_process_group) {
-            Some(Err(Errno::SRCH)) => Err(Errno::SRCH),
-            _ => Err(Errno::PERM),
-        },
-        // As the kernel answers when it may send to none of them.
-        (None, _) => Ok(()),
     }
 }
 
@@ -242,14 +205,28 @@ impl OwnTree {
         process.ancestors().is_some_and(|line| line.ends_with(&self.helpers))
     }
 
-    /// The live processes of the tree for which `is_wanted` holds.
-    fn members(&self, is_wanted: impl Fn(&HeldProcess) -> bool) -> Vec<HeldProcess> {
+    /// Sends a signal to the processes of the tree for which `is_wanted` holds, and SIGKILL to those that were forked
+    /// meanwhile too. `None` if there are none; otherwise whether it could be sent to one of them.
+    fn send(&self, signal: i32, is_wanted: impl Fn(&HeldProcess) -> bool) -> Option<Result<()>> {
         let top = self.helpers.first().copied().unwrap_or_else(this_process);
-        let listed = below(&table(), [top]);
-        let live = listed.iter().filter(|entry| !entry.zombie);
-        live.filter_map(|entry| HeldProcess::of(entry.pid).ok())
-            .filter(|process| is_wanted(process) && self.holds(process))
-            .collect()
+        let mut reached = BTreeSet::new();
+        let mut sent: Option<Result<()>> = None;
+        for _ in 0..MOST_ROUNDS {
+            let before = reached.len();
+            for entry in below(&table(), [top]) {
+                let Ok(process) = HeldProcess::of(entry.pid) else {
+                    continue;
+                };
+                if is_wanted(&process) && self.holds(&process) && reached.insert(process.pid) {
+                    let done = process.send(signal, None);
+                    sent = Some(sent.map_or(done, |earlier| earlier.or(done)));
+                }
+            }
+            if signal != libc::SIGKILL || reached.len() == before {
+                break;
+            }
+        }
+        sent
     }
 }
 

@@ -196,6 +196,9 @@ trap 'echo own' USR1; kill -USR1 $$
 until [ -s orphan ]; do :; done
 kill $(cat orphan); while kill -0 $(cat orphan); do :; done; echo orphan
 setsid -w sh -c '(sleep 60; echo missed) & kill 0; wait'; echo "group $?"
+(setsid sh -c 'echo $$ > forks; while :; do sleep 0.001; done' &)
+until [ -s forks ]; do :; done
+kill -9 -$(cat forks); while kill -0 -$(cat forks); do :; done; echo forks
 /usr/bin/python3 honest.py
 (exec env --block-signal=URG sleep 60) & all=$!
 until grep -q 'SigBlk:.*400000' /proc/$all/status; do :; done
@@ -225,6 +228,9 @@ signal.pidfd_send_signal(os.pidfd_open(os.getpid()), 0)
 child = subprocess.Popen(['sleep', '60'])
 signal.pidfd_send_signal(os.pidfd_open(child.pid), signal.SIGTERM)
 print('pidfd', child.wait())
+child = subprocess.Popen(['true'], start_new_session=True)
+os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+os.killpg(child.pid, 0)
 child = subprocess.Popen(['sh', '-c', 'sleep 60; true'], start_new_session=True)
 os.killpg(child.pid, signal.SIGKILL)
 print('killpg', child.wait())
@@ -240,7 +246,7 @@ theirs.send(b'x')
 print('abort', subprocess.call([sys.executable, '-c', 'import os; os.abort()']), flush=True)
 "#;
 
-const HONEST_PRINTS: &str = "job 143\ntimeout 124\nown\norphan\ngroup 143\nthread True\nqueued 7\npidfd -15\nkillpg -9\nnone\nowner\nabort -6\nShdPnd:4\n";
+const HONEST_PRINTS: &str = "job 143\ntimeout 124\nown\norphan\ngroup 143\nforks\nthread True\nqueued 7\npidfd -15\nkillpg -9\nnone\nowner\nabort -6\nShdPnd:4\n";
 
 #[tokio::test]
 async fn signals_within_a_command_work() {
