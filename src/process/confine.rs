@@ -29,6 +29,7 @@ mod peek;
 mod piece;
 mod report;
 mod rules;
+pub(crate) mod signals;
 pub(crate) mod spec;
 mod trial;
 mod view;

@@ -3,8 +3,9 @@
 
 use super::channel::Channel;
 use super::confine::ARGUMENT;
-use super::confine::mediate::Places;
+use super::confine::mediate::Mediator;
 use super::confine::order::Streams;
+use super::confine::signals::Answering;
 use super::confine::spec::{Preparation, Spec, Task, WorkspaceReach};
 use super::exec_witness::Order;
 use super::fork::fork;
@@ -208,6 +209,7 @@ fn ordered(
     let asks = confinement.level != SandboxLevel::None && (matches!(task, Task::Probe) || judge.is_some());
     let spec = Spec {
         level: confinement.level,
+        signals: confinement.signals,
         workspace: confinement.workspace.clone(),
         readable: confinement.readable.clone(),
         writable: confinement.writable.clone(),
@@ -221,14 +223,14 @@ fn ordered(
         witness: asks,
         task,
     };
-    let places = || (confinement.level == SandboxLevel::Landlock).then(|| Places::of(&spec));
+    let mediator = || (confinement.level == SandboxLevel::Landlock).then(|| Mediator::of(&spec, Answering::Parent));
     let witness = match (&spec.task, judge) {
         _ if !asks => None,
         (Task::Probe, _) => Some(Order::Trial),
         (_, judge) => judge.map(|judge| Order::Judge {
             judge,
             workspace: confinement.workspace.clone(),
-            places: places(),
+            mediator: mediator(),
         }),
     };
     Ok(Ordered {

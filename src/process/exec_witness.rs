@@ -12,11 +12,11 @@ mod memory;
 mod record;
 mod wanted;
 
-use super::confine::mediate::{self, Places};
+use super::confine::mediate::Mediator;
 use super::confine::notify;
 use crate::base::grant::{Exec, ExecAnswer, ExecDenial, ExecJudge, Starts};
 use crate::base::sync::lock;
-use crate::process::seccomp_listener::SeccompNotification;
+use crate::process::seccomp_listener::{SeccompNotification, SeccompReply};
 use image::{AskerClass, Caller, Images};
 use listener::{ExecListener, ListenerEvent};
 use memory::{ProcessMemory, Unread};
@@ -41,9 +41,8 @@ pub(super) enum Order {
     Judge {
         judge: Arc<dyn ExecJudge>,
         workspace: PathBuf,
-        /// Level `landlock`: the places in which the calls of `mediate::calls` may make changes; these calls are
-        /// answered here too.
-        places: Option<Places>,
+        /// Level `landlock`: answers the other calls that are suspended, which come here too.
+        mediator: Option<Mediator>,
     },
 }
 
@@ -74,10 +73,10 @@ impl Witness {
                 Order::Judge {
                     judge,
                     workspace,
-                    places,
+                    mediator,
                 } => {
                     let mut work = Work {
-                        places: places.as_ref(),
+                        mediator: mediator.as_ref(),
                         listener: &listener,
                         judge: &*judge,
                         workspace: &workspace,
@@ -163,7 +162,7 @@ struct Work<'a> {
     listener: &'a ExecListener,
     judge: &'a dyn ExecJudge,
     workspace: &'a Path,
-    places: Option<&'a Places>,
+    mediator: Option<&'a Mediator>,
     images: Images,
     guard: &'a Guard,
 }
@@ -247,18 +246,12 @@ impl Work<'_> {
         self.go_on(asked)
     }
 
-    /// Carries out a call that changes modes, owners, times or attributes, or refuses it.
+    /// Carries out a call that is mediated, or refuses it.
     fn mediate(&self, asked: &SeccompNotification) -> Result<Next, String> {
-        let waits = || self.listener.calls.waits(asked);
-        let process = asked.thread.unsigned_abs();
-        let error = match self.places {
-            Some(places) => mediate::answer(places, process, asked.call, &asked.arguments, waits),
-            None => -libc::EPERM,
-        };
-        let answered = match error {
-            0 => self.listener.calls.succeed(asked),
-            error => self.listener.calls.fail(asked, error),
-        };
+        let calls = &self.listener.calls;
+        let refused = SeccompReply::Fail(Errno::PERM);
+        let reply = self.mediator.map_or(refused, |mediator| mediator.answer(calls, asked));
+        let answered = calls.reply(asked, reply);
         answered.map_err(|error| error.to_string())?;
         Ok(Next::More)
     }

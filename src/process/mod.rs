@@ -68,6 +68,8 @@ use tokio_util::sync::CancellationToken;
 #[derive(Clone, Debug)]
 pub struct Confinement {
     pub level: SandboxLevel,
+    /// What keeps the signals of a command in its own process tree at level `landlock`.
+    pub signals: SignalScope,
     /// The only tree that children may write, apart from the run's private directories.
     pub workspace: PathBuf,
     /// Further directories that children may read (tool caches, `toolchains`).
@@ -107,6 +109,7 @@ impl Confinement {
     pub fn unconfined(workspace: &Path) -> Self {
         Self {
             level: SandboxLevel::None,
+            signals: SignalScope::of_kernel(),
             workspace: workspace.to_path_buf(),
             readable: Vec::new(),
             writable: Vec::new(),
@@ -156,6 +159,16 @@ impl SandboxLevel {
             SandboxLevel::None => "none",
         }
     }
+}
+
+/// What keeps the signals of a command in its own process tree at level `landlock`. At `full` a PID namespace does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalScope {
+    /// Landlock (ABI 6, Linux 6.12).
+    Kernel,
+    /// Each call that sends a signal is suspended and carried out by this program, or refused.
+    Mediated,
 }
 
 /// What children may reach over the network.

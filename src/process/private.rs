@@ -8,7 +8,7 @@ use super::program_search::{environments, search_path, searched_environment, use
 use super::sides::{OwnSide, Side, Sides};
 use super::toolchains::{GRADLE_OFFLINE, HomePaths, ToolchainGrant, grant, offline};
 use super::venv;
-use super::{Confinement, Network, SandboxLevel};
+use super::{Confinement, Network, SandboxLevel, SignalScope};
 use crate::base::grant::ClosedPaths;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::io;
@@ -327,6 +327,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
     };
     Ok(Confinement {
         level: wishes.level,
+        signals: SignalScope::of_kernel(),
         workspace: wishes.workspace.to_path_buf(),
         env,
         readable,

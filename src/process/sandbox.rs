@@ -6,12 +6,15 @@ use super::confined_command::{self, StartedChild};
 use super::spawn;
 use super::spawn_error::SpawnError;
 use super::temporary;
-use super::{Confinement, Network, SandboxLevel};
+use super::{Confinement, Network, SandboxLevel, SignalScope};
 use std::io;
 use std::net::TcpListener;
+use std::sync::OnceLock;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+/// The Landlock ABI from which on signals are scoped.
+const SIGNAL_SCOPE: i64 = 6;
 /// The longest that building a sandbox may take.
 const BUILD_TIME: Duration = Duration::from_secs(10);
 
@@ -73,10 +76,30 @@ pub async fn probe() -> &'static Probe {
                 witness_full: witness(&full),
                 witness_landlock: witness(&landlock),
                 full: full.map(|_| format!("namespaces, landlock ABI {abi}, seccomp")),
-                landlock: landlock.map(|_| format!("landlock ABI {abi}, seccomp")),
+                landlock: landlock.map(|witness| {
+                    // Signals and programs come to the same listener.
+                    let signals = match (SignalScope::of_kernel(), witness) {
+                        (SignalScope::Kernel, _) => "signals scoped by Landlock",
+                        (SignalScope::Mediated, Ok(())) => "signals scoped by seccomp notification",
+                        (SignalScope::Mediated, Err(_)) => "all signals refused",
+                    };
+                    format!("landlock ABI {abi}, seccomp, {signals}")
+                }),
             }
         })
         .await
+}
+
+impl SignalScope {
+    /// The scope that this kernel supports.
+    #[must_use]
+    pub fn of_kernel() -> Self {
+        static SCOPED: OnceLock<bool> = OnceLock::new();
+        match SCOPED.get_or_init(|| landlock_abi() >= SIGNAL_SCOPE) {
+            true => Self::Kernel,
+            false => Self::Mediated,
+        }
+    }
 }
 
 /// Chooses the level for a run: `None` asks for the strongest that is available.
@@ -144,7 +167,7 @@ async fn try_level(level: SandboxLevel) -> Result<Result<(), String>, String> {
     Ok(witness.unwrap_or_else(|| Err("the trial did not answer".to_owned())))
 }
 
-/// Lets a confined child try six forbidden acts.
+/// Lets a confined child try seven forbidden acts.
 ///
 /// # Errors
 /// The acts that succeeded, or why they could not be tried. Nothing may be run then.

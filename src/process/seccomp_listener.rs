@@ -1,5 +1,6 @@
 //! Receives seccomp notifications from the kernel and answers them (seccomp_unotify(2)).
 
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -17,6 +18,17 @@ pub(super) struct SeccompNotification {
     pub thread: i32,
     pub call: i64,
     pub arguments: [u64; 6],
+}
+
+/// How a suspended call ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SeccompReply {
+    /// It returns 0 and was not executed.
+    Succeed,
+    /// It fails with this error and was not executed.
+    Fail(Errno),
+    /// The kernel executes it.
+    GoOn,
 }
 
 impl AsFd for SeccompListener {
@@ -88,20 +100,24 @@ impl SeccompListener {
         }
     }
 
+    /// Ends a suspended call.
+    ///
+    /// # Errors
+    /// As for [`SeccompListener::go_on`].
+    pub fn reply(&self, asked: &SeccompNotification, reply: SeccompReply) -> io::Result<()> {
+        match reply {
+            SeccompReply::Succeed => self.answer(asked, 0, 0),
+            SeccompReply::Fail(error) => self.fail(asked, error.raw_os_error()),
+            SeccompReply::GoOn => self.go_on(asked),
+        }
+    }
+
     /// Lets the call continue as if it had not been intercepted.
     ///
     /// # Errors
     /// The kernel takes no answer. If the caller no longer waits for one, that is no error.
     pub fn go_on(&self, asked: &SeccompNotification) -> io::Result<()> {
         self.answer(asked, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE)
-    }
-
-    /// Makes the call return 0 without executing it.
-    ///
-    /// # Errors
-    /// As for [`SeccompListener::go_on`].
-    pub fn succeed(&self, asked: &SeccompNotification) -> io::Result<()> {
-        self.answer(asked, 0, 0)
     }
 
     /// Makes the call fail with this error.

@@ -9,7 +9,9 @@ mod streams;
 
 use overnight::base::grant::{Exec, ExecAnswer, ExecDenial, ExecJudge, Starts, Writes};
 use overnight::base::secret::Redactor;
-use overnight::process::{self, Confinement, Finished, Invocation, Network, SandboxLevel, Spawn, SpawnError};
+use overnight::process::{
+    self, Confinement, Finished, Invocation, Network, SandboxLevel, SignalScope, Spawn, SpawnError,
+};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -131,6 +133,7 @@ fn house(level: SandboxLevel) -> House {
     let env = |name: &str, value: &Path| (name.to_owned(), value.display().to_string());
     let confinement = Confinement {
         level,
+        signals: SignalScope::of_kernel(),
         workspace: at("ws").canonicalize().unwrap(),
         readable: Vec::new(),
         writable: vec![at("home"), at("tmp")],

@@ -1,10 +1,11 @@
 //! Confined commands: what works in them, what must not, at each level.
 
 mod reach;
+mod signals;
 
-use super::harness::have_optional;
+use super::harness::{World, have_optional};
 use overnight::base::secret::Redactor;
-use overnight::process::{self, Confinement, Finished, Invocation, Network, SandboxLevel, Spawn};
+use overnight::process::{self, Confinement, Finished, Invocation, Network, SandboxLevel, SignalScope, Spawn};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +44,7 @@ fn house(level: SandboxLevel) -> House {
     let env = |name: &str, value: &Path| (name.to_owned(), value.display().to_string());
     let confinement = Confinement {
         level,
+        signals: SignalScope::of_kernel(),
         workspace: at("ws"),
         readable: Vec::new(),
         writable: vec![at("home"), at("tmp")],
@@ -101,8 +103,44 @@ async fn a_probe_finds_what_there_is_and_the_self_test_holds() {
         let house = house(level);
         let probe = process::probe().await;
         assert!(probe.full.is_ok() && probe.landlock.is_ok(), "{probe:?}");
+        assert!(
+            probe.landlock.as_ref().unwrap().contains("signals scoped by "),
+            "{probe:?}"
+        );
         process::self_test(&house.confinement).await.unwrap();
     }
+}
+
+/// In a container of its own this program may have the PID that a command has in its namespace at `full`.
+#[test]
+fn the_self_test_is_not_misled_by_a_low_process_id() {
+    let world = World::new();
+    world.file("a.txt", "one\n");
+    let policy = world.beside("policy.yaml", "version: 1\nextends: [builtin:look]\n");
+    let call =
+        "\"$0\" tools call run_shell_command --args '{\"command\": \"cat a.txt\"}' --policy \"$1\"; echo \"exit $?\"";
+    let mut alone = std::process::Command::new("unshare");
+    alone.args(["-Urpf", "--mount-proc", "sh", "-c"]);
+    let there = alone.arg("true").status().is_ok_and(|status| status.success());
+    if !have_optional("a PID namespace", there) {
+        return;
+    }
+    let mut alone = std::process::Command::new("unshare");
+    alone
+        .args(["-Urpf", "--mount-proc", "sh", "-c", call])
+        .arg(super::harness::helper())
+        .arg(&policy);
+    let got = alone
+        .current_dir(world.ws())
+        .env("HOME", world.path().join("home"))
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&got.stdout);
+    assert!(
+        out.contains("one\n") && out.ends_with("exit 0\n"),
+        "{out}{}",
+        String::from_utf8_lossy(&got.stderr)
+    );
 }
 
 #[tokio::test]

@@ -8,6 +8,8 @@ pub(super) const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
 /// The offset of the number of the system call in `struct seccomp_data`.
 pub(super) const NUMBER: u32 = 0;
+/// The offset of the second argument; both supported architectures are little-endian, so the low half comes first.
+pub(super) const SECOND_ARGUMENT: u32 = 24;
 
 /// One instruction. `k`: the offset, the number to compare with, or the result. `jt`, `jf`: how many instructions are
 /// skipped if the comparison holds, and if it does not.

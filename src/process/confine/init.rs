@@ -3,9 +3,10 @@
 
 use super::cgroup::Groups;
 use super::listener::{Handover, SyscallListener};
-use super::mediate::Places;
+use super::mediate::Mediator;
 use super::memory::MemoryWatch;
 use super::report::{leave, send_message, step};
+use super::signals::Answering;
 use super::spec::{ChildMessage, Spec, Task};
 use super::{filter, limits, notify, rules, trial};
 use crate::process::process_tree::{below, send, table};
@@ -47,7 +48,7 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
         channel,
         watched: matches!(limit, limits::Processes::Watched).then(|| Watch::begin(spec.processes)),
         memory: MemoryWatch::begin(spec.memory, groups),
-        listener: handover.and_then(|handover| handover.receive(Places::of(spec))),
+        listener: handover.and_then(|handover| handover.receive(Mediator::of(spec, Answering::Init))),
         status: None,
     };
     let (status, leftovers) = supervisor.run();
@@ -69,7 +70,7 @@ fn command_process(
     handover: Option<Handover>,
 ) -> i32 {
     let confined = confine(spec, limit, groups.enter(in_spawn_group))
-        .and_then(|()| handover.map_or(Ok(()), |handover| handover.install()));
+        .and_then(|()| handover.map_or(Ok(()), |handover| handover.install(spec.signals)));
     match confined {
         Ok(()) => {}
         Err(error) => {
@@ -79,7 +80,10 @@ fn command_process(
     }
     match &spec.task {
         Task::Probe => {
-            send_message(channel, &ChildMessage::Witnessed(notify::trial(spec.level, channel)));
+            send_message(
+                channel,
+                &ChildMessage::Witnessed(notify::trial((spec.level, spec.signals), channel)),
+            );
             0
         }
         Task::Trial(acts) => {
@@ -102,7 +106,7 @@ fn command_process(
                 .args(words)
                 .env_clear()
                 .envs(env.iter().map(|(name, value)| (name, value)));
-            if let Err(error) = notify::apply(spec.level, spec.witness, channel) {
+            if let Err(error) = notify::apply((spec.level, spec.signals), spec.witness, channel) {
                 send_message(channel, &ChildMessage::Failed(error));
                 return 126;
             }

@@ -1,9 +1,10 @@
 //! The seccomp filter that suspends chosen system calls until they are answered, and the listener that answers them.
 
-use super::bpf::{EQUAL, LOAD, NUMBER, RETURN, line};
+use super::bpf::{LOAD, NUMBER, RETURN, line};
 use super::filter;
-use super::mediate::{self, Places};
+use super::mediate::{self, Mediator};
 use super::report::step;
+use crate::process::SignalScope;
 use crate::process::descriptor_socket;
 use crate::process::seccomp_listener::SeccompListener;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -22,7 +23,7 @@ pub(super) struct Handover {
 /// Reads and answers suspended calls.
 pub(super) struct SyscallListener {
     calls: SeccompListener,
-    places: Places,
+    mediator: Mediator,
 }
 
 impl Handover {
@@ -41,13 +42,16 @@ impl Handover {
     /// # Errors
     /// The listener cannot be handed over, or the kernel accepts neither the filter with a listener nor the one that
     /// refuses the calls.
-    pub fn install(&self) -> Result<(), String> {
-        let asking = program(libc::SECCOMP_RET_USER_NOTIF);
+    pub fn install(&self, scope: SignalScope) -> Result<(), String> {
+        let asking = program(scope, libc::SECCOMP_RET_USER_NOTIF);
         let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
         let killable = flags | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
         match filter::install(&asking, killable).or_else(|_| filter::install(&asking, flags)) {
             Ok(Some(listener)) => step("handing over the listener", self.send(&listener)),
-            Ok(None) | Err(_) => step("setting the filter", filter::install(&program(REFUSED), 0).map(|_| ())),
+            Ok(None) | Err(_) => step(
+                "setting the filter",
+                filter::install(&program(scope, REFUSED), 0).map(|_| ()),
+            ),
         }
     }
 
@@ -56,12 +60,12 @@ impl Handover {
     }
 
     /// The other side: waits until the command has created its listener or continues without one.
-    pub fn receive(self, places: Places) -> Option<SyscallListener> {
+    pub fn receive(self, mediator: Mediator) -> Option<SyscallListener> {
         drop(self.theirs);
         let (_, fds) = descriptor_socket::receive(&self.ours, &mut [0]).ok()?;
         let fd = fds.into_iter().next()?;
         let calls = SeccompListener::new(fd).ok()?;
-        Some(SyscallListener { calls, places })
+        Some(SyscallListener { calls, mediator })
     }
 }
 
@@ -76,26 +80,14 @@ impl SyscallListener {
     pub fn answer(&self) {
         // A process that was killed meanwhile needs no answer.
         let Ok(Some(asked)) = self.calls.receive() else { return };
-        let waits = || self.calls.waits(&asked);
-        let process = asked.thread.unsigned_abs();
-        let error = mediate::answer(&self.places, process, asked.call, &asked.arguments, waits);
-        let _ = match error {
-            0 => self.calls.succeed(&asked),
-            error => self.calls.fail(&asked, error),
-        };
+        let _ = self.calls.reply(&asked, self.mediator.answer(&self.calls, &asked));
     }
 }
 
 /// Returns `action` for the mediated calls and allows everything else.
-fn program(action: u32) -> Vec<libc::sock_filter> {
-    let calls: Vec<i64> = mediate::calls().collect();
+fn program(scope: SignalScope, action: u32) -> Vec<libc::sock_filter> {
     let mut program = vec![line(LOAD, NUMBER, 0, 0)];
-    for (at, call) in calls.iter().enumerate() {
-        // Jumps over the remaining comparisons and the default result.
-        let over = u8::try_from(calls.len() - at).unwrap_or(u8::MAX);
-        program.push(line(EQUAL, u32::try_from(*call).unwrap_or(u32::MAX), over, 0));
-    }
+    program.extend(mediate::lines(scope, action));
     program.push(line(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0));
-    program.push(line(RETURN, action, 0, 0));
     program
 }

@@ -1,15 +1,20 @@
-//! Level `landlock`: mediates calls that change modes, owners, times and extended attributes. Landlock does not cover
+//! Level `landlock`: mediates calls that change modes, owners, times and extended attributes, and, where Landlock does
+//! not scope them, signals ([`signals`]). Landlock does not cover
 //! them, and a seccomp filter cannot see paths; so each such call of the command is suspended, and if its target is in
 //! a place that the command may write, it is carried out here on a handle that was checked. The original call is never
 //! continued, since its path could have been redirected after the check.
 //!
-//! [`answer`] needs only the notification, so that whichever process owns the tree's one listener can call it for any
-//! of [`calls`].
+//! [`Mediator::answer`] needs only the notification, so that whichever process owns the tree's one listener can call it
+//! for any call for which [`lines`] returns its action.
 
+use super::bpf::{EQUAL, RETURN, line};
 use super::peek::TracedMemory;
+use super::signals::{self, Answering};
 use super::spec::Spec;
 use crate::base::path::PATH_MAX;
+use crate::process::SignalScope;
 use crate::process::by_steps;
+use crate::process::seccomp_listener::{SeccompListener, SeccompNotification, SeccompReply};
 use crate::process::write_guard::at;
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat, chownat, open,
@@ -67,21 +72,57 @@ const OLDER: [i64; 6] = [
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: [i64; 0] = [];
 
-/// The mediated calls.
-pub(crate) fn calls() -> impl Iterator<Item = i64> {
-    OLDER.into_iter().chain(COMMON).chain(ATTRIBUTES)
+/// The instructions of a filter that return `action` for the mediated calls and skip others. They expect the number of
+/// the call to be loaded.
+pub(super) fn lines(scope: SignalScope, action: u32) -> Vec<libc::sock_filter> {
+    let mut lines = Vec::new();
+    for call in OLDER.into_iter().chain(COMMON).chain(ATTRIBUTES) {
+        lines.push(line(EQUAL, u32::try_from(call).unwrap_or(u32::MAX), 0, 1));
+        lines.push(line(RETURN, action, 0, 0));
+    }
+    if scope == SignalScope::Mediated {
+        lines.extend(signals::lines(action));
+    }
+    lines
+}
+
+/// Answers the mediated calls of one command.
+#[derive(Debug)]
+pub(crate) struct Mediator {
+    places: Places,
+    answering: Answering,
+}
+
+impl Mediator {
+    /// For the command of this order, in the process that answers its calls.
+    pub fn of(spec: &Spec, answering: Answering) -> Self {
+        Self {
+            places: Places::of(spec),
+            answering,
+        }
+    }
+
+    /// Carries out a call if its target is within the command's reach. Returns how the suspended call ends.
+    pub(in crate::process) fn answer(&self, listener: &SeccompListener, asked: &SeccompNotification) -> SeccompReply {
+        let is_waiting = || listener.waits(asked);
+        let done = match signals::is_taken(asked.call) {
+            true => signals::answer(self.answering, asked, is_waiting),
+            false => mediate(&self.places, asked, is_waiting).map(|()| SeccompReply::Succeed),
+        };
+        done.unwrap_or_else(SeccompReply::Fail)
+    }
 }
 
 /// The places in which the command may make such changes.
 #[derive(Debug)]
-pub(crate) struct Places {
+struct Places {
     writable: Vec<PathBuf>,
     hidden: Vec<PathBuf>,
 }
 
 impl Places {
     /// The places of one order, with links resolved.
-    pub fn of(spec: &Spec) -> Self {
+    fn of(spec: &Spec) -> Self {
         let real = |path: &PathBuf| std::fs::canonicalize(path).ok();
         let mut writable: Vec<PathBuf> = spec.writable.iter().filter_map(real).collect();
         if let Some(workspace) = real(&spec.workspace) {
@@ -134,19 +175,12 @@ enum Act {
     RemoveAttribute(u64),
 }
 
-/// Carries out one of [`calls`] for a process if its target is in one of `places`. `is_waiting` says whether the
-/// process is still suspended in this very call; it is checked after the process was examined and before anything is
-/// changed. Returns the value for the notification's `error`: 0, or a negative errno.
-pub(crate) fn answer(places: &Places, process: u32, call: i64, args: &[u64; 6], is_waiting: impl Fn() -> bool) -> i32 {
-    match mediate(places, process, call, args, is_waiting) {
-        Ok(()) => 0,
-        Err(error) => -error.raw_os_error(),
-    }
-}
-
-fn mediate(places: &Places, process: u32, call: i64, args: &[u64; 6], is_waiting: impl Fn() -> bool) -> Result<()> {
+/// Carries out a change of a file if that is in one of `places`. `is_waiting` says whether the caller is still suspended
+/// in this very call; it is checked after the caller was examined and before anything is changed.
+fn mediate(places: &Places, asked: &SeccompNotification, is_waiting: impl Fn() -> bool) -> Result<()> {
+    let process = asked.thread.unsigned_abs();
     let memory = TracedMemory::of(process)?;
-    let (target, act) = read(call, args, &memory)?;
+    let (target, act) = read(asked.call, &asked.arguments, &memory)?;
     let handle = reach(&target, process, &memory)?;
     if !places.hold(&handle) {
         return Err(Errno::PERM);

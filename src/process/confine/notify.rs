@@ -5,7 +5,7 @@ use super::filter;
 use super::mediate;
 use super::report::{send_with_descriptor, step};
 use super::spec::ChildMessage;
-use crate::process::SandboxLevel;
+use crate::process::{SandboxLevel, SignalScope};
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -33,15 +33,15 @@ pub(crate) const TRIAL_WORD: &CStr = c"is this read?";
 /// Installs the filter and passes the listener to the parent. With `asks`, execs are suspended; otherwise the filter
 /// only denies foreign system call tables and changes of the memory map's bounds. Requires no-new-privileges and must
 /// be the last step before the command is executed.
-pub(super) fn apply(level: SandboxLevel, asks: bool, channel: &OwnedFd) -> Result<(), String> {
+pub(super) fn apply((level, scope): (SandboxLevel, SignalScope), asks: bool, channel: &OwnedFd) -> Result<(), String> {
     if level == SandboxLevel::None {
         return Ok(());
     }
     if !asks {
         return step("setting the last filter", filter::install(&program(false, &[]), 0)).map(|_| ());
     }
-    let mediated: Vec<i64> = match level {
-        SandboxLevel::Landlock => mediate::calls().collect(),
+    let mediated = match level {
+        SandboxLevel::Landlock => mediate::lines(scope, libc::SECCOMP_RET_USER_NOTIF),
         SandboxLevel::Full | SandboxLevel::None => Vec::new(),
     };
     let listener = step("judging programs at exec", listen(&mediated))?;
@@ -54,8 +54,8 @@ pub(super) fn apply(level: SandboxLevel, asks: bool, channel: &OwnedFd) -> Resul
 
 /// Tests the whole mechanism: filter, listener, a notification, the parent reading this process's memory, and both
 /// kinds of answer.
-pub(super) fn trial(level: SandboxLevel, channel: &OwnedFd) -> Result<(), String> {
-    apply(level, true, channel)?;
+pub(super) fn trial(way: (SandboxLevel, SignalScope), channel: &OwnedFd) -> Result<(), String> {
+    apply(way, true, channel)?;
     let answer = exec_nothing();
     if answer == TRIAL_NOT_READ {
         return Err("the parent cannot read the arguments of a confined process".to_owned());
@@ -87,7 +87,7 @@ fn exec_nothing() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-fn listen(mediated: &[i64]) -> io::Result<OwnedFd> {
+fn listen(mediated: &[libc::sock_filter]) -> io::Result<OwnedFd> {
     let program = program(true, mediated);
     let plain = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
     // Before Linux 5.19 (without this flag) a handled signal makes a suspended exec fail visibly.
@@ -105,8 +105,8 @@ fn listen(mediated: &[i64]) -> io::Result<OwnedFd> {
     listener.ok_or_else(|| io::Error::other("the kernel returned no listener"))
 }
 
-/// `mediated`: further calls that are suspended.
-fn program(asks: bool, mediated: &[i64]) -> Vec<libc::sock_filter> {
+/// `mediated`: the instructions for further calls.
+fn program(asks: bool, mediated: &[libc::sock_filter]) -> Vec<libc::sock_filter> {
     let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
     let on_exec = if asks {
         libc::SECCOMP_RET_USER_NOTIF
@@ -121,10 +121,11 @@ fn program(asks: bool, mediated: &[i64]) -> Vec<libc::sock_filter> {
         line(AT_LEAST, X32, 0, 1),
         line(RETURN, libc::SECCOMP_RET_KILL_PROCESS, 0, 0),
     ];
-    for call in [libc::SYS_execve, libc::SYS_execveat].iter().chain(mediated) {
-        program.push(line(EQUAL, number(*call), 0, 1));
+    for call in [libc::SYS_execve, libc::SYS_execveat] {
+        program.push(line(EQUAL, number(call), 0, 1));
         program.push(line(RETURN, on_exec, 0, 0));
     }
+    program.extend(mediated);
     program.extend([
         line(EQUAL, number(libc::SYS_prctl), 0, 3),
         line(LOAD, FIRST_ARGUMENT, 0, 0),
@@ -138,11 +139,13 @@ fn program(asks: bool, mediated: &[i64]) -> Vec<libc::sock_filter> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bpf::SECOND_ARGUMENT;
     use super::*;
 
     /// The filter's result for one call.
-    fn verdict(asks: bool, arch: u32, number: u32, first: u32) -> u32 {
-        let program = program(asks, &[libc::SYS_fchmod]);
+    fn verdict(asks: bool, arch: u32, number: u32, (first, second): (u32, u32)) -> u32 {
+        let mediated = mediate::lines(SignalScope::Mediated, libc::SECCOMP_RET_USER_NOTIF);
+        let program = program(asks, if asks { &mediated } else { &[] });
         let (mut at, mut loaded) = (0, 0);
         loop {
             let now = &program[at];
@@ -154,6 +157,7 @@ mod tests {
                         NUMBER => number,
                         ARCH => arch,
                         FIRST_ARGUMENT => first,
+                        SECOND_ARGUMENT => second,
                         other => panic!("no such field: {other}"),
                     }
                 }
@@ -168,7 +172,7 @@ mod tests {
     #[test]
     fn execs_ask_and_foreign_calls_die() {
         let number = |call: i64| u32::try_from(call).unwrap();
-        let of = |number, first| verdict(true, ARCHITECTURE, number, first);
+        let of = |number, first| verdict(true, ARCHITECTURE, number, (first, 0));
         assert_eq!(of(number(libc::SYS_execve), 0), libc::SECCOMP_RET_USER_NOTIF);
         assert_eq!(of(number(libc::SYS_execveat), 9), libc::SECCOMP_RET_USER_NOTIF);
         assert_eq!(of(number(libc::SYS_fchmod), 0), libc::SECCOMP_RET_USER_NOTIF);
@@ -176,12 +180,27 @@ mod tests {
         let refused = libc::SECCOMP_RET_ERRNO | 1;
         assert_eq!(of(number(libc::SYS_prctl), libc::PR_SET_MM.unsigned_abs()), refused);
         assert_eq!(of(number(libc::SYS_prctl), 15), libc::SECCOMP_RET_ALLOW);
-        for call in [X32, X32 | 520, u32::MAX] {
+        for call in [libc::SYS_kill, libc::SYS_tkill, libc::SYS_pidfd_send_signal] {
+            assert_eq!(of(number(call), 7), libc::SECCOMP_RET_USER_NOTIF);
+        }
+        let owner = |call, way| verdict(true, ARCHITECTURE, number(call), (3, way));
+        let set_fd = libc::F_SETFD.unsigned_abs();
+        for (call, way, wanted) in [
+            (libc::SYS_fcntl, 8, libc::SECCOMP_RET_USER_NOTIF),
+            (libc::SYS_fcntl, 15, refused),
+            (libc::SYS_fcntl, set_fd, libc::SECCOMP_RET_ALLOW),
+            (libc::SYS_ioctl, 0x8901, refused),
+            (libc::SYS_ioctl, 0x8902, refused),
+            (libc::SYS_ioctl, 0x5401, libc::SECCOMP_RET_ALLOW),
+        ] {
+            assert_eq!(owner(call, way), wanted, "{call} {way}");
+        }
+        for call in [X32, X32 | 520, X32 | 62, u32::MAX] {
             assert_eq!(of(call, 0), libc::SECCOMP_RET_KILL_PROCESS);
         }
-        assert_eq!(verdict(true, 0x4000_0003, 11, 0), libc::SECCOMP_RET_KILL_PROCESS);
+        assert_eq!(verdict(true, 0x4000_0003, 11, (0, 0)), libc::SECCOMP_RET_KILL_PROCESS);
         assert_eq!(
-            verdict(false, ARCHITECTURE, number(libc::SYS_execve), 0),
+            verdict(false, ARCHITECTURE, number(libc::SYS_execve), (0, 0)),
             libc::SECCOMP_RET_ALLOW
         );
     }

@@ -2,8 +2,8 @@
 
 use super::report::step;
 use super::spec::Spec;
-use crate::process::SandboxLevel;
 use crate::process::write_guard::at;
+use crate::process::{SandboxLevel, SignalScope};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
@@ -72,7 +72,16 @@ fn restrict(spec: &Spec) -> Result<landlock::RestrictionStatus, RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))?
-        .scope(Scope::from_all(NEWEST))?;
+        .scope(Scope::from_all(NEWEST) & !Scope::Signal)?;
+    // At `full` a namespace of processes keeps signals inside too.
+    ruleset = match (spec.level, spec.signals) {
+        (SandboxLevel::Landlock, SignalScope::Mediated) => ruleset,
+        (SandboxLevel::Landlock, SignalScope::Kernel) => ruleset
+            .set_compatibility(CompatLevel::HardRequirement)
+            .scope(Scope::Signal)?
+            .set_compatibility(CompatLevel::BestEffort),
+        (SandboxLevel::Full | SandboxLevel::None, _) => ruleset.scope(Scope::Signal)?,
+    };
     if spec.level == SandboxLevel::Landlock {
         ruleset = ruleset.handle_access(AccessNet::from_all(NEWEST))?;
     }

@@ -1,7 +1,7 @@
 //! The messages between the parent and a confined child. Pure data.
 
-use crate::process::SandboxLevel;
 use crate::process::placed::Placed;
+use crate::process::{SandboxLevel, SignalScope};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -25,6 +25,8 @@ pub(crate) struct Preparation {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub level: SandboxLevel,
+    /// What keeps signals inside at `landlock`.
+    pub signals: SignalScope,
     pub workspace: PathBuf,
     pub readable: Vec<PathBuf>,
     pub writable: Vec<PathBuf>,

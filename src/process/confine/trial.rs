@@ -1,20 +1,23 @@
 //! The self-test's forbidden acts, tried by a confined process. An act that succeeds is a failure of the sandbox.
 
 use super::spec::Trial;
+use rustix::process::{Pid, getpid, getppid, test_kill_process};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// Returns the acts that succeeded.
 pub(super) fn succeeded(acts: &Trial) -> Vec<String> {
     let secret_of_parent = format!("/proc/{}/environ", acts.process);
+    let outside = is_outside(acts.process);
     let tried = [
         ("write outside the workspace", std::fs::write(&acts.write, "x").is_ok()),
         ("read a file outside the workspace", std::fs::read(&acts.read).is_ok()),
         ("connect to a port of this machine", connects(acts.tcp)),
         (
             "read the environment of the parent",
-            std::fs::read(secret_of_parent).is_ok(),
+            outside && std::fs::read(secret_of_parent).is_ok(),
         ),
+        ("signal the parent", outside && may_signal(acts.process)),
         ("make a namespace", makes_namespace()),
         ("trace itself for a parent", asks_to_be_traced()),
     ];
@@ -23,6 +26,18 @@ pub(super) fn succeeded(acts: &Trial) -> Vec<String> {
         .filter(|(_, worked)| *worked)
         .map(|(act, _)| act.to_owned())
         .collect()
+}
+
+/// Whether this PID can mean a process outside the sandbox. In a PID namespace it may be that of this process or of
+/// `init`, which are the only ones there: this program has a low one where it is one of the first in a container.
+fn is_outside(process: i32) -> bool {
+    let process = Pid::from_raw(process);
+    process != Some(getpid()) && process != getppid()
+}
+
+/// Whether a signal to this process is permitted; none is sent.
+fn may_signal(process: i32) -> bool {
+    Pid::from_raw(process).is_some_and(|process| test_kill_process(process).is_ok())
 }
 
 fn connects(port: u16) -> bool {

@@ -5,7 +5,6 @@ mod overlaps;
 
 use super::names::NameSet;
 use super::*;
-use crate::process::Network;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use tempfile::TempDir;
@@ -26,22 +25,8 @@ fn tree(protected: &[&str]) -> (TempDir, Confinement) {
     }
     symlink("free", dir.path().join(".envrc")).unwrap();
     let confinement = Confinement {
-        level: SandboxLevel::None,
-        workspace: dir.path().to_path_buf(),
-        readable: Vec::new(),
-        writable: Vec::new(),
-        placed: Arc::default(),
-        hidden: Vec::new(),
-        masks: Arc::default(),
         closed: closed(protected),
-        memory: None,
-        network: Network::Open,
-        witness: false,
-        env: Vec::new(),
-        spare: Arc::default(),
-        links: Arc::default(),
-        objects: Arc::default(),
-        side: None,
+        ..Confinement::unconfined(dir.path())
     };
     (dir, confinement)
 }

@@ -3,7 +3,7 @@
 use super::super::harness::{Done, World, says, script, shell};
 use super::{CONFINED, House, Recorder, allow, file_name, house};
 use overnight::base::grant::{Exec, ExecAnswer, ExecJudge, Starts};
-use overnight::process::{self, SandboxLevel, SpawnError};
+use overnight::process::{self, SandboxLevel, SignalScope, SpawnError};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -174,6 +174,14 @@ async fn inner_run() {
     };
     let mut house = house(level);
     house.confinement.workspace = Path::new(dir).to_path_buf();
+    if order.starts_with("signals") {
+        // As on a kernel whose Landlock does not scope them.
+        house.confinement.signals = SignalScope::Mediated;
+        let mut spawn = house.spawn("kill -0 $PPID || kill -0 $$ || echo none", Recorder::new());
+        spawn.judge = None;
+        let got = process::run(spawn, &house.confinement).await.unwrap();
+        return println!("inner: {}", got.stdout.text);
+    }
     let got = house
         .try_run(
             "touch started; while :; do /bin/true && echo x >> ticks; done",
@@ -265,6 +273,17 @@ fn under_another_supervisor_it_is_refused() {
             "{said}"
         );
     }
+    let dir = tempfile::tempdir().unwrap();
+    let mut signals = inner(SandboxLevel::Landlock, dir.path());
+    signals.env(
+        INNER,
+        format!("signals {}", dir.path().canonicalize().unwrap().display()),
+    );
+    supervise(&mut signals);
+    let got = signals.output().unwrap();
+    let out = String::from_utf8_lossy(&got.stdout).into_owned();
+    let refused = out.matches("Operation not permitted").count();
+    assert!(refused == 2 && out.contains("none\n"), "{out}");
     let plain = Command::new(super::super::harness::helper())
         .args(["doctor", "--workspace", "/tmp"])
         .output()
