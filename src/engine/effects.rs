@@ -1,6 +1,6 @@
 //! Executes each `Next` of the loop as one effect and records it.
 
-use super::changes;
+use super::changes::{self, HeldServers};
 use super::checks::{self, AuthorCommand};
 use super::deps::Deps;
 use super::exec::{self, ChangedBy};
@@ -25,6 +25,7 @@ use crate::process;
 use crate::process::sides::Side;
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
+use crate::tools::notices::Unheard;
 use crate::workspace::at_references;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -83,7 +84,6 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
         return Err(RunError::Environment("a prompt step has no command".to_owned()));
     };
     preconditions.prepare_for_commands(deps, ledger).await?;
-    ledger.sync()?;
     let command = command_text(deps, ledger, command)?;
     let what = AuthorCommand {
         text: &command,
@@ -92,6 +92,20 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
         is_answer: step.checks_answer(),
         is_check: false,
     };
+    let held = HeldServers::hold(deps, ledger, preconditions, None).await?;
+    ledger.sync()?;
+    let done = run_step(deps, ledger, step, what, *allow_failure).await;
+    held.release(deps, ledger, preconditions, done).await
+}
+
+async fn run_step(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    step: &PlanStep,
+    what: AuthorCommand<'_>,
+    allow_failure: bool,
+) -> Result<(), RunError> {
+    let command = what.text.to_owned();
     let finished = checks::command(deps, ledger, what).await?;
     // The end of a command that was cut short is not recorded; what it wrote until then is in the patch all the same.
     ledger.state.wrote(Author::TrustedStep);
@@ -109,7 +123,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
         return Err(RunError::Ended(outcome));
     }
     stop_if_missing(deps, ledger, &format!("step {}", step.id), &command, &finished)?;
-    let goes_on = *allow_failure || finished.exit.code == Some(0);
+    let goes_on = allow_failure || finished.exit.code == Some(0);
     let printed = match step.checks_answer() && goes_on {
         true => finished.stdout.text.clone(),
         // A failed step reports everything that was printed.
@@ -426,8 +440,12 @@ pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
     for notice in deps.scope.notices.take() {
         ledger.warn(notice.code, notice.message)?;
     }
-    for (server, undone) in deps.scope.notices.take_undone() {
-        exec::record_undone(ledger, &ChangedBy::Server(&server), &undone)?;
+    for (by, undone) in deps.scope.notices.take_undone() {
+        let by = match &by {
+            Unheard::Server(name) => ChangedBy::Server(name),
+            Unheard::Call(call) => ChangedBy::Call(call),
+        };
+        exec::record_undone(ledger, &by, &undone)?;
     }
     Ok(())
 }
@@ -474,6 +492,9 @@ pub async fn finish(
     }
     if outcome.verdict.is_success() && !ledger.state.stale() {
         outcome = verdict::outcome(&ledger.state, &deps.plan);
+    }
+    if let Some(told) = process::survivors::told(deps.workspace.root()) {
+        outcome = outcome.and(RunOutcome::new(Verdict::Environment, "environment", told));
     }
     // What ended only now may have been denied, too.
     if let Some(ending) = verdict::early_end(&ledger.state, &deps.plan) {

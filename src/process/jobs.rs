@@ -194,14 +194,21 @@ impl Jobs {
     }
 
     /// Stops all commands of this process that may write the workspace, including these, until the returned value is
-    /// dropped: for comparing or snapshotting a tree that must not change meanwhile.
-    pub fn freeze(&self) -> Frozen {
-        super::live::freeze()
+    /// dropped: for comparing or snapshotting a tree that must not change meanwhile. Waits at most 30 seconds; see
+    /// [`Frozen::all`].
+    pub async fn freeze(&self) -> Frozen {
+        super::live::freeze().await
     }
 
     /// Whether some job is still running.
     pub fn any_running(&self) -> bool {
         lock(&self.list).iter().any(|job| lock(&job.shared).end.is_none())
+    }
+
+    /// Whether some job is still running, or has ended and was not handed out by [`Jobs::take_ended`]: what it changed
+    /// counts for nothing yet.
+    pub fn any_untold(&self) -> bool {
+        lock(&self.list).iter().any(|job| !job.taken)
     }
 
     /// Whether some job is still running that may write.
@@ -227,11 +234,12 @@ impl Jobs {
         let (mut tasks, mut running) = (Vec::new(), Vec::new());
         for (at, job) in lock(&self.list).iter_mut().enumerate() {
             if which(job) {
-                job.cancel.cancel();
-                tasks.extend(job.task.take().map(|task| (task, Arc::clone(&job.shared))));
+                // Counted first: one that ends because of the cancellation was running.
                 if lock(&job.shared).end.is_none() {
                     running.push(at + 1);
                 }
+                job.cancel.cancel();
+                tasks.extend(job.task.take().map(|task| (task, Arc::clone(&job.shared))));
             }
         }
         let until = tokio::time::Instant::now() + Duration::from_secs(3);

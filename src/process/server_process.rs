@@ -26,6 +26,8 @@ pub type OnUndone = Box<dyn FnOnce(Vec<Undone>) + Send>;
 
 /// What to start.
 pub struct Serve {
+    /// Its name among the servers of the run.
+    pub name: String,
     /// Program and arguments.
     pub words: Vec<String>,
     pub dir: PathBuf,
@@ -109,6 +111,7 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
         judge: None,
     };
     let (guard, reach) = Guarded::take(confinement, &spawn.writes).map_err(SpawnError::Limit)?;
+    guard.is_server(&what.name);
     let running = start(&spawn, confinement, reach)?;
     running.register(&guard, confinement);
     let Running {
@@ -183,6 +186,7 @@ mod tests {
 
     fn start(dir: &std::path::Path, words: &[&str]) -> Serving {
         let what = Serve {
+            name: "tested".to_owned(),
             words: words.iter().map(|word| (*word).to_owned()).collect(),
             dir: dir.to_path_buf(),
             env: Vec::new(),

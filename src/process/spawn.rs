@@ -7,7 +7,7 @@ use super::confine::order::Streams;
 use super::confine::spec::{PROXY_PORT, Task, WorkspaceReach};
 use super::confined_command;
 use super::fork::fork;
-use super::process_tree::ProcessTree;
+use super::process_tree::{KILL_TIME, ProcessTree};
 use super::proxy;
 use super::spawn_error::SpawnError;
 use super::write_guard::{FoundOnDrop, Guarded};
@@ -65,7 +65,7 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
 ///
 /// # Errors
 /// As [`run`].
-pub(super) async fn run_telling(
+pub async fn run_telling(
     spawn: Spawn,
     confinement: &Confinement,
     unfinished: FoundOnDrop,
@@ -131,7 +131,11 @@ pub(super) fn start(spawn: &Spawn, confinement: &Confinement, reach: WorkspaceRe
             .kill_on_drop(true);
         let (child, mark) = fork(&mut command, Vec::new()).map_err(fail)?;
         let root = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
-        (child, ProcessTree::new(root, mark, Arc::default()), None)
+        (
+            child,
+            ProcessTree::new(root, mark, Arc::default(), &confinement.workspace),
+            None,
+        )
     } else {
         let dir = spawn.dir.clone();
         let task = Task::Run { argv, dir, env };
@@ -280,6 +284,8 @@ pub(super) async fn watch(
                 break kill(child, tree, pump.as_mut(), &mut pumped).await;
             }
             () = halt.cancelled() => break tree.end_at_once(child).await,
+            // The helper may wait for these processes, too.
+            () = tree.some_left() => break None,
             () = cancel.cancelled() => break kill(child, tree, pump.as_mut(), &mut pumped).await,
         }
     };
@@ -316,7 +322,7 @@ async fn kill(
         }
     }
     let _ = child.start_kill();
-    child.wait().await.ok()
+    tokio::time::timeout(KILL_TIME, child.wait()).await.ok()?.ok()
 }
 
 /// Writes the input and reads both outputs until they are closed.

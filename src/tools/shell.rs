@@ -178,7 +178,8 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
         return started.map(|job| background::started(&job)).map_err(not_started);
     }
     let cancelled = || ToolError::model("cancelled", "the command was ended because the run is ending");
-    let finished = crate::process::run(spawn, scope.confinement()?)
+    let tell = scope.notices.tell_on_drop(&context.call);
+    let finished = crate::process::run_telling(spawn, scope.confinement()?, Arc::clone(&tell.found))
         .await
         .map_err(|error| match context.cancel.is_cancelled() {
             true => cancelled(),

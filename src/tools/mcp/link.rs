@@ -123,6 +123,7 @@ async fn ended(served: &Served, too_long: &AtomicBool) -> Option<ServerExit> {
 async fn stdio(name: &str, program: &ServerProgram, with: &McpContext, host: Host) -> Result<Link, String> {
     let (notices, name) = (with.notices.clone(), name.to_owned());
     let what = Serve {
+        name: name.clone(),
         words: program.words.clone(),
         dir: program.dir.clone(),
         env: program.env.clone(),
