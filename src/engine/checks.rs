@@ -2,6 +2,7 @@
 //! model.
 
 use super::deps::Deps;
+use super::exec::GIT_LOCKS;
 use super::ledger::Ledger;
 use super::preconditions::confinement;
 use super::response::{self, InSentence};
@@ -92,6 +93,9 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) 
         check.end().await.map_err(RunError::Environment)?;
     }
     let finished = done.map_err(|error| not_run(error.to_string()))?;
+    if let Some(told) = finished.locks.told() {
+        ledger.warn(GIT_LOCKS, told)?;
+    }
     // Whatever the command's end says: what lives on could change the tree, or what other checks see.
     match process::survivors::told(deps.workspace.root()) {
         Some(told) => Err(RunError::Environment(told)),

@@ -340,7 +340,6 @@ pub async fn check(
     let result = match &check.what {
         CheckWhat::Run { command, timeout_ms } | CheckWhat::AnswerRun { command, timeout_ms } => {
             preconditions.prepare_for_commands(deps, ledger).await?;
-            ledger.sync()?;
             let text = command_text(deps, ledger, command)?;
             let of_answer = check.what.is_of_answer();
             let what = AuthorCommand {
@@ -350,6 +349,9 @@ pub async fn check(
                 is_answer: false,
                 is_check: true,
             };
+            // Until its changes are put back, nothing else may write.
+            let _held = HeldServers::hold(deps, ledger, preconditions, None).await?;
+            ledger.sync()?;
             let begun = SystemTime::now();
             let finished = checks::command(deps, ledger, what).await;
             // Also where the check did not come to its end.

@@ -3,7 +3,7 @@
 use super::spawn::run_telling;
 use super::spawn_error::SpawnError;
 use super::write_guard::FoundOnDrop;
-use super::{Confinement, Frozen, Spawn};
+use super::{Confinement, Frozen, LeftLocks, Spawn};
 use crate::base::call::ExitInfo;
 use crate::base::grant::{ExecDenial, JudgedExec, JudgedPrograms, Undone, Writes};
 use crate::base::ids::CallId;
@@ -61,6 +61,8 @@ struct Shared {
     /// Bytes of output that came before those in `output`.
     dropped: u64,
     end: Option<JobEnd>,
+    /// What was done about lock files of git, if it was killed.
+    locks: LeftLocks,
     /// Cancelled when it has ended.
     ended: CancellationToken,
 }
@@ -76,6 +78,8 @@ pub struct EndedJob {
     pub judged: JudgedPrograms,
     /// Changes without a grant.
     pub undone: Vec<Undone>,
+    /// What was done about lock files of git, if it was killed.
+    pub locks: LeftLocks,
 }
 
 /// How a job ended.
@@ -277,7 +281,10 @@ fn launch(
     spawn.shown = 0;
     spawn.cancel = cancel;
     tokio::spawn(async move {
-        let ended = run_telling(spawn, &confinement, unfinished).await;
+        let mut ended = run_telling(spawn, &confinement, unfinished).await;
+        if let Ok(finished) = &mut ended {
+            lock(&shared).locks = std::mem::take(&mut finished.locks);
+        }
         lock(&shared).finish(match ended {
             Ok(finished) => JobEnd::Exited {
                 exit: finished.exit,
@@ -332,6 +339,7 @@ fn ended(job: &mut Job) -> Option<EndedJob> {
         writes: job.writes,
         judged,
         undone,
+        locks: lock(&job.shared).locks.clone(),
     })
 }
 

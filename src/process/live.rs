@@ -195,14 +195,6 @@ impl Lived {
             .unwrap_or_default();
         move |number, command| number != own && overlap(&command.workspace, &workspace)
     }
-
-    /// Whether no other command lives that may write in the same workspace.
-    pub fn is_alone(&self) -> bool {
-        let which = self.are_others();
-        let registry = registry();
-        let mut commands = registry.commands.iter();
-        !commands.any(|(number, command)| which(*number, command) && command.writes != Writes::Nothing)
-    }
 }
 
 impl Drop for Lived {

@@ -7,6 +7,8 @@ use super::confine::order::Streams;
 use super::confine::spec::{PROXY_PORT, Task, WorkspaceReach};
 use super::confined_command;
 use super::fork::fork;
+use super::git_locks;
+use super::live;
 use super::process_tree::{KILL_TIME, ProcessTree};
 use super::proxy;
 use super::spawn_error::SpawnError;
@@ -20,7 +22,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, ChildStdin, Command};
@@ -75,6 +77,7 @@ pub async fn run_telling(
     // Declared first, so dropped last: an abandoned tree must be dead before its changes are compared.
     let (mut guard, reach) = guarded(confinement, &spawn.writes, &spawn.cancel).await?;
     guard.report_on_drop(unfinished);
+    let (begun, cancel) = (SystemTime::now(), spawn.cancel.clone());
     let mut running = start(&spawn, confinement, reach)?;
     running.register(&guard, confinement);
     let program = argv(&spawn.program).swap_remove(0);
@@ -87,6 +90,11 @@ pub async fn run_telling(
     }
     guard.until_free().await;
     finished.undone = guard.compare(&finished.granted);
+    if finished.was_killed() || cancel.is_cancelled() {
+        // Its own guard is gone.
+        let is_alone = || !live::may_write(&confinement.workspace);
+        finished.locks = git_locks::remove_left(&confinement.workspace, begun, is_alone).await;
+    }
     finished.took = started.elapsed();
     Ok(finished)
 }

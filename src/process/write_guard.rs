@@ -268,11 +268,6 @@ impl Guarded {
         }
     }
 
-    /// Whether no other command lives that may write in the same workspace.
-    pub fn is_alone(&self) -> bool {
-        self.guard.as_ref().is_some_and(|guard| guard.lived.is_alone())
-    }
-
     /// Returns when no other tree is recorded or compared, and other commands are stopped; both may take long. To be
     /// awaited before [`Guarded::compare`], so that the thread which watches all commands, signals and limits does not
     /// wait there.

@@ -265,6 +265,7 @@ fn output(finished: Finished, masked: &[String], call: &str, bound: &Writes) -> 
             lines.extend(may_not_write(&exit, &stdout.text, bound, !finished.granted.is_empty()));
         }
     }
+    lines.extend(finished.locks.told().map(|told| format!("[{told}]")));
     let withheld = |why: &String| format!("[the sandbox withheld the secret content of a file: {why}]");
     lines.extend(masked.iter().map(withheld));
     let told = undone_failure(&undone);
