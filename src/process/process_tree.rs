@@ -7,7 +7,7 @@
 //! and can be reaped.
 
 use super::stat::{StatFields, read_stat};
-use super::survivors;
+use super::survivors::{self, KILL_TIME};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,10 +16,7 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// The time that the processes of a tree get to end after SIGKILL: one that waits for a disk or a network file system
-/// ends late. What lives on after that is told by [`survivors`].
-pub(crate) const KILL_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
-/// The same for a tree whose command nobody waits for any more. This thread does nothing else meanwhile.
+/// [`KILL_TIME`] for a tree whose command nobody waits for any more. This thread does nothing else meanwhile.
 const DROP_TIME: Duration = Duration::from_secs(2);
 /// Looks at a tree that is being killed, 3 ms apart. Further ones are 50 ms apart.
 const QUICK_LOOKS: usize = 400;

@@ -5,6 +5,7 @@ use super::channel::Channel;
 use super::process_tree::ProcessTree;
 use super::spawn::{Running, argv, drain, start, watch};
 use super::spawn_error::SpawnError;
+use super::survivors::KILL_TIME;
 use super::write_guard::Guarded;
 use super::{Confinement, Invocation, Spawn};
 use crate::base::call::ExitInfo;
@@ -81,10 +82,10 @@ impl Served {
         ended.ok()?.ok()?.clone()
     }
 
-    /// Kills its tree and waits for its end, at most two seconds.
+    /// Kills its tree and waits for its end, or until it is told as a survivor, and two seconds more.
     pub async fn kill(&self) -> Option<ServerExit> {
         self.kill.0.cancel();
-        self.wait(Duration::from_secs(2)).await
+        self.wait(KILL_TIME + Duration::from_secs(2)).await
     }
 }
 

@@ -1,12 +1,15 @@
 //! Processes of commands that could not be killed. Such a process may still write the workspace, so that neither a check
 //! nor a measurement holds after it, and the run must end.
 
-use super::process_tree::KILL_TIME;
 use super::stat::{StatFields, read_stat};
 use crate::base::sync::lock;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
+/// The time that the processes of a tree get to end after SIGKILL: one that waits for a disk or a network file system
+/// ends late.
+pub(crate) const KILL_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
 /// The most processes that are named; that there were more changes nothing.
 const MOST_NAMED: usize = 10;
 
