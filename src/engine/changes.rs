@@ -7,6 +7,7 @@ mod undo;
 pub use undo::{NotReverted, RevertedTree, how_to_get_back, revert};
 
 use super::deps::Deps;
+use super::exec;
 use super::ledger::Ledger;
 use super::preconditions::Preconditions;
 use super::run_error::RunError;
@@ -15,8 +16,8 @@ use super::verdict::first_names;
 use crate::base::event::{EventKind, PatchTaken, PutBack};
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::{JournalError, artefacts};
-use crate::policy::{ChangeRuling, rule_change};
-use crate::process::{NOT_KEPT, change_times};
+use crate::policy::{Author, ChangeRuling, rule_change};
+use crate::process::{self, Frozen, NOT_KEPT, change_times};
 use crate::workspace::patch::Snapshot;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,16 +37,11 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preco
         return Err(no_baseline());
     };
     // Background commands are stopped meanwhile, so that the tree does not change between snapshot and ruling.
-    let _still = deps.scope.jobs.freeze();
-    // Where it fails, contents are compared instead.
-    let exact = !has_live_writers(deps) || flush(deps).await;
-    // What git ignores is not in the patch, so an ignore file counts only if its own change is allowed.
-    let (policies, by) = (
-        Arc::clone(&deps.policies),
-        ruled::author_of_ignore_files(deps, &ledger.state),
-    );
-    let may = move |path: &str| rule_change(&policies, path, by) == ChangeRuling::Allowed;
-    let now = deps.shadow.ruled_snapshot(exact, may).await.map_err(trouble)?;
+    let _still = still(deps).await?;
+    // What one of them changed that has ended by now must not count for who wrote after it. One that ends later is found
+    // by `Jobs::any_untold`.
+    exec::record_ended_jobs(deps, ledger)?;
+    let now = ruled_snapshot(deps, &ledger.state).await?;
     let left = left_behind(deps, &ledger.state, baseline, &now)
         .await
         .map_err(trouble)?;
@@ -115,6 +111,83 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preco
     Ok(())
 }
 
+/// The current tree. What git ignores is not in the patch, so an ignore file counts only if its own change is allowed.
+async fn ruled_snapshot(deps: &Deps, state: &RunState) -> Result<Snapshot, RunError> {
+    // Where it fails, contents are compared instead.
+    let exact = !has_live_writers(deps) || flush(deps).await;
+    let (policies, by) = (Arc::clone(&deps.policies), ruled::author_of_ignore_files(deps, state));
+    let may = move |path: &str| rule_change(&policies, path, by) == ChangeRuling::Allowed;
+    deps.shadow.ruled_snapshot(exact, may).await.map_err(trouble)
+}
+
+/// Stops everything that may write the tree until the returned value is dropped.
+async fn still(deps: &Deps) -> Result<Frozen, RunError> {
+    stopped(deps.scope.jobs.freeze().await)
+}
+
+fn stopped(frozen: Frozen) -> Result<Frozen, RunError> {
+    match frozen.all() {
+        true => Ok(frozen),
+        false => Err(RunError::Environment(format!(
+            "{}, so that the changes cannot be read",
+            frozen.why_not()
+        ))),
+    }
+}
+
+/// MCP servers that are stopped while a command runs whose changes count as those of the author or of a reviewer.
+pub struct HeldServers(Frozen);
+
+impl HeldServers {
+    /// Stops the servers that may write the tree, except the one with the name `except`. What they have changed since the
+    /// last measurement is measured before, and put back where no rule allows it.
+    ///
+    /// # Errors
+    /// As for [`measure`] and [`put_back`]; [`RunError::Environment`] if a server does not stop.
+    pub async fn hold(
+        deps: &Deps,
+        ledger: &mut Ledger,
+        preconditions: &mut Preconditions,
+        except: Option<&str>,
+    ) -> Result<Self, RunError> {
+        let held = Self(stopped(process::freeze_servers(deps.workspace.root(), except).await)?);
+        // Also if it has ended since, or is not among those that are stopped.
+        if deps.plan.tools.mcp_servers.values().any(|server| server.writes_tree) {
+            preconditions.prepare_for_effects(ledger).await?;
+            let now = ruled_snapshot(deps, &ledger.state).await?;
+            if ledger.state.tree() != Some(now.tree.as_str()) {
+                measure(deps, ledger, preconditions).await?;
+                if ledger.state.due().next().is_some() {
+                    put_back(deps, ledger).await?;
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    /// Measures what the command changed, and lets the servers go on. `done`: how the command ended; if with an error,
+    /// nothing is measured, and what changed counts as the model's.
+    ///
+    /// # Errors
+    /// That of the command; as for [`measure`].
+    pub async fn release(
+        self,
+        deps: &Deps,
+        ledger: &mut Ledger,
+        preconditions: &mut Preconditions,
+        done: Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        if self.0.is_empty() {
+            return done;
+        }
+        if done.is_err() {
+            ledger.state.wrote(Author::Call);
+            return done;
+        }
+        measure(deps, ledger, preconditions).await
+    }
+}
+
 /// The warning about submodules whose files were changed for the first time since the last measurement.
 fn submodule_warning(state: &RunState, submodules: &BTreeSet<String>) -> Option<(&'static str, String)> {
     let known = |submodule: &str| {
@@ -169,7 +242,7 @@ pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> 
         return Ok(());
     };
     let own = Snapshot { tree: tree.to_owned() };
-    let _still = deps.scope.jobs.freeze();
+    let _still = still(deps).await?;
     let mut failed: BTreeSet<String> = match deps.shadow.restore(&own, &due).await {
         Ok(restored) => restored.failed.into_keys().collect(),
         Err(message) => {
@@ -207,7 +280,7 @@ pub async fn undo_check(
         return Err(no_baseline());
     };
     let before = Snapshot { tree: tree.to_owned() };
-    let _still = deps.scope.jobs.freeze();
+    let _still = still(deps).await?;
     let exact = !has_live_writers(deps) || flush(deps).await;
     let message = match undo::revert(
         &deps.shadow,
@@ -273,7 +346,7 @@ fn snapshot(tree: Option<&str>, base: &Snapshot) -> Snapshot {
 
 /// Whether nothing but checks of an earlier version ran since the last measurement, which put nothing back.
 fn only_checks_ran(deps: &Deps, state: &RunState) -> bool {
-    state.littered && !state.touched && !deps.scope.jobs.any_running()
+    state.littered && !state.touched && !deps.scope.jobs.any_untold()
 }
 
 /// The paths in `now` that only checks of an earlier version changed, in a run that began with it: changed while nothing

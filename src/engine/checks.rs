@@ -2,6 +2,7 @@
 //! model.
 
 use super::deps::Deps;
+use super::exec::GIT_LOCKS;
 use super::ledger::Ledger;
 use super::preconditions::confinement;
 use super::response::{self, InSentence};
@@ -48,8 +49,8 @@ pub struct AuthorCommand<'a> {
 ///
 /// # Errors
 /// [`RunError::Environment`] if the sandbox is not ready, its private copy cannot be made or removed, or the command
-/// cannot be started; [`RunError::Ended`] if the run was interrupted while the copy was made. A command that fails is
-/// no error.
+/// cannot be started, or a process of it cannot be killed; [`RunError::Ended`] if the run was interrupted while the copy
+/// was made. A command that fails is no error.
 pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) -> Result<Finished, RunError> {
     let text = what.text;
     let program = match text.trim().contains('\n') {
@@ -91,7 +92,15 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) 
     if let Some(check) = check {
         check.end().await.map_err(RunError::Environment)?;
     }
-    done.map_err(|error| not_run(error.to_string()))
+    let finished = done.map_err(|error| not_run(error.to_string()))?;
+    if let Some(told) = finished.locks.told() {
+        ledger.warn(GIT_LOCKS, told)?;
+    }
+    // Whatever the command's end says: what lives on could change the tree, or what other checks see.
+    match process::survivors::told(deps.workspace.root()) {
+        Some(told) => Err(RunError::Environment(told)),
+        None => Ok(finished),
+    }
 }
 
 /// Checks that the run's changes keep within their bounds.

@@ -1,6 +1,6 @@
 //! Executes each `Next` of the loop as one effect and records it.
 
-use super::changes;
+use super::changes::{self, HeldServers};
 use super::checks::{self, AuthorCommand};
 use super::deps::Deps;
 use super::exec::{self, ChangedBy};
@@ -26,6 +26,7 @@ use crate::process;
 use crate::process::sides::Side;
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
+use crate::tools::notices::Unheard;
 use crate::workspace::at_references;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -98,7 +99,6 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
         return Err(RunError::Environment("a prompt step has no command".to_owned()));
     };
     preconditions.prepare_for_commands(deps, ledger).await?;
-    ledger.sync()?;
     let command = command_text(deps, ledger, command)?;
     let what = AuthorCommand {
         text: &command,
@@ -107,6 +107,20 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
         is_answer: step.checks_answer(),
         is_check: false,
     };
+    let held = HeldServers::hold(deps, ledger, preconditions, None).await?;
+    ledger.sync()?;
+    let done = run_step(deps, ledger, step, what, *allow_failure).await;
+    held.release(deps, ledger, preconditions, done).await
+}
+
+async fn run_step(
+    deps: &Deps,
+    ledger: &mut Ledger,
+    step: &PlanStep,
+    what: AuthorCommand<'_>,
+    allow_failure: bool,
+) -> Result<(), RunError> {
+    let command = what.text.to_owned();
     let finished = checks::command(deps, ledger, what).await?;
     // The end of a command that was cut short is not recorded; what it wrote until then is in the patch all the same.
     ledger.state.wrote(Author::TrustedStep);
@@ -124,7 +138,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
         return Err(RunError::Ended(outcome));
     }
     stop_if_missing(deps, ledger, &format!("step {}", step.id), &command, &finished)?;
-    let goes_on = *allow_failure || finished.exit.code == Some(0);
+    let goes_on = allow_failure || finished.exit.code == Some(0);
     let cut = finished.stdout.cut || (finished.stderr.cut && !(step.checks_answer() && goes_on));
     let printed = match step.checks_answer() && goes_on {
         true => finished.stdout.text.clone(),
@@ -343,7 +357,6 @@ pub async fn check(
     let result = match &check.what {
         CheckWhat::Run { command, timeout_ms } | CheckWhat::AnswerRun { command, timeout_ms } => {
             preconditions.prepare_for_commands(deps, ledger).await?;
-            ledger.sync()?;
             let text = command_text(deps, ledger, command)?;
             let of_answer = check.what.is_of_answer();
             let what = AuthorCommand {
@@ -353,6 +366,9 @@ pub async fn check(
                 is_answer: false,
                 is_check: true,
             };
+            // Until its changes are put back, nothing else may write.
+            let _held = HeldServers::hold(deps, ledger, preconditions, None).await?;
+            ledger.sync()?;
             let begun = SystemTime::now();
             let finished = checks::command(deps, ledger, what).await;
             // Also where the check did not come to its end.
@@ -443,8 +459,12 @@ pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
     for notice in deps.scope.notices.take() {
         ledger.warn(notice.code, notice.message)?;
     }
-    for (server, undone) in deps.scope.notices.take_undone() {
-        exec::record_undone(ledger, &ChangedBy::Server(&server), &undone)?;
+    for (by, undone) in deps.scope.notices.take_undone() {
+        let by = match &by {
+            Unheard::Server(name) => ChangedBy::Server(name),
+            Unheard::Call(call) => ChangedBy::Call(call),
+        };
+        exec::record_undone(ledger, &by, &undone)?;
     }
     Ok(())
 }
@@ -491,6 +511,9 @@ pub async fn finish(
     }
     if outcome.verdict.is_success() && !ledger.state.stale() {
         outcome = verdict::outcome(&ledger.state, &deps.plan);
+    }
+    if let Some(told) = process::survivors::told(deps.workspace.root()) {
+        outcome = outcome.and(RunOutcome::new(Verdict::Environment, "environment", told));
     }
     // What ended only now may have been denied, too.
     if let Some(ending) = verdict::early_end(&ledger.state, &deps.plan) {

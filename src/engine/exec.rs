@@ -59,6 +59,9 @@ pub fn is_witnessed(policies: &PolicySet, confinement: Option<&Confinement>) -> 
     }
 }
 
+/// Code of the warning about lock files of a git that was killed.
+pub const GIT_LOCKS: &str = "git_locks";
+
 /// Upper limit for the undone changes that one event lists.
 const MOST_UNDONE: usize = 1_000;
 
@@ -87,6 +90,9 @@ pub fn record_ended_jobs(deps: &Deps, ledger: &mut Ledger) -> Result<bool, Journ
         });
         record_executed(ledger, &job.call, &job.judged)?;
         record_undone(ledger, &ChangedBy::Call(&job.call), &job.undone)?;
+        if let Some(told) = job.locks.told() {
+            ledger.warn(GIT_LOCKS, told)?;
+        }
         if job.writes {
             wrote = true;
             let approved = ledger.state.calls.get(&job.call).is_some_and(|record| record.approved);

@@ -15,6 +15,7 @@ use crate::base::event::EventKind;
 use crate::base::ids::CallId;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::journal::JournalError;
+use crate::process;
 
 /// Runs to the end, from the recorded state.
 ///
@@ -41,6 +42,10 @@ pub async fn run(
         let done = match deps.interrupted() {
             Some(outcome) => Err(RunError::Ended(outcome)),
             None => turn.perform(deps, ledger, &mut preconditions, step).await,
+        };
+        let done = match (done, process::survivors::told(deps.workspace.root())) {
+            (Ok(()), Some(told)) => Err(RunError::Environment(told)),
+            (done, _) => done,
         };
         match done {
             Ok(()) => {}

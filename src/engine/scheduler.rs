@@ -1,6 +1,7 @@
 //! Processes the calls of one reply: look up, validate, prepare, rule, run in waves. Records each step; nothing runs
 //! without a ruling.
 
+use super::changes::HeldServers;
 use super::denial;
 use super::deps::Deps;
 use super::exec::{self, Bounds};
@@ -37,6 +38,8 @@ struct Ready {
     kind: ToolKind,
     builtin: bool,
     bounds: Bounds,
+    /// The MCP server that it calls.
+    server: Option<String>,
 }
 
 /// The state of a call after its ruling.
@@ -202,6 +205,10 @@ async fn ruled(
                 prepared: replayed_results::prepared(recorded, id, tool.spec(), &args, prepared),
                 kind: tool.spec().kind,
                 builtin: tool.spec().origin == ToolOrigin::Builtin,
+                server: match &tool.spec().origin {
+                    ToolOrigin::Mcp(server) => Some(server.clone()),
+                    ToolOrigin::Builtin | ToolOrigin::Discovered => None,
+                },
                 bounds: exec::bounds(
                     (&deps.policies, &deps.workspace),
                     deps.scope.confinement.get(),
@@ -332,10 +339,22 @@ async fn run(
     } else if !first.kind.is_read_only() {
         preconditions.prepare_for_effects(ledger).await?;
     }
+    let is_approved = ledger.state.calls.get(&first.id).is_some_and(|record| record.approved);
+    if !is_approved || first.kind.is_read_only() {
+        return started(deps, ledger, wave).await;
+    }
+    // Its changes need no rule, so nothing else may write meanwhile. It is alone in its wave.
+    let held = HeldServers::hold(deps, ledger, preconditions, first.server.as_deref()).await?;
+    let done = started(deps, ledger, wave).await;
+    held.release(deps, ledger, preconditions, done).await
+}
+
+/// Starts these calls and records how they end.
+async fn started(deps: &Deps, ledger: &mut Ledger, wave: Vec<Ready>) -> Result<(), RunError> {
     for ready in &wave {
         ledger.record(EventKind::CallStarted { call: ready.id.clone() })?;
     }
-    if !first.kind.is_read_only() {
+    if wave.iter().any(|ready| !ready.kind.is_read_only()) {
         ledger.sync()?;
     }
     let live = ledger.live();

@@ -5,6 +5,7 @@ use super::confine::order::{self, Streams};
 use super::confine::spec::{ChildMessage, Spec};
 use super::descriptor_socket;
 use super::exec_witness::{ExecRecord, Order, Witness};
+use super::process_tree::TreeReport;
 use super::proxy::{self, ProxyRules};
 use super::spawn_error::SpawnError;
 use crate::base::call::ExitInfo;
@@ -14,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
@@ -27,8 +28,8 @@ pub(super) struct Channel {
     pub messages: Vec<ChildMessage>,
     /// What the proxy may connect to, until its listening socket arrives.
     hosts: Option<(Vec<String>, ProxyRules)>,
-    /// Set when the child reports that its whole tree has ended.
-    all_gone: Arc<AtomicBool>,
+    /// What the child reports about the end of its tree.
+    report: Arc<TreeReport>,
     /// The proxy; ends with the channel.
     serving: JoinSet<io::Result<()>>,
     /// Received descriptors, in the order of the messages that they belong to.
@@ -69,7 +70,7 @@ impl Channel {
             text: Vec::new(),
             messages: Vec::new(),
             hosts: None,
-            all_gone: Arc::default(),
+            report: Arc::default(),
             serving: JoinSet::new(),
             came: VecDeque::new(),
             witness: Watching::No,
@@ -92,9 +93,9 @@ impl Channel {
         self.witness = witness.map_or(Watching::No, Watching::Wanted);
     }
 
-    /// Whether the child has reported that no process of its tree is left.
-    pub fn all_gone(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.all_gone)
+    /// What the child reports about the end of its tree.
+    pub fn report(&self) -> Arc<TreeReport> {
+        Arc::clone(&self.report)
     }
 
     /// Cancelled when the tree must die at once.
@@ -126,7 +127,7 @@ impl Channel {
                     self.text.extend_from_slice(&buffer[..count]);
                     self.came.extend(came);
                     self.split();
-                    if self.all_gone.load(Ordering::Acquire) {
+                    if self.report.all_gone.load(Ordering::Acquire) {
                         return;
                     }
                 }
@@ -141,7 +142,8 @@ impl Channel {
             let line: Vec<u8> = self.text.drain(..=end).collect();
             let message = serde_json::from_slice(&line).ok();
             match message {
-                Some(ChildMessage::Ended { .. }) => self.all_gone.store(true, Ordering::Release),
+                Some(ChildMessage::Ended { left: 0, .. }) => self.report.all_gone.store(true, Ordering::Release),
+                Some(ChildMessage::Ended { .. }) => self.report.some_left.cancel(),
                 Some(ChildMessage::Listener) => self.serve_proxy(),
                 Some(ChildMessage::Witness) => self.watch_execs(),
                 _ => {}
@@ -205,6 +207,7 @@ impl Channel {
                     status,
                     leftovers,
                     memory,
+                    left: _,
                 } => {
                     set_status(exit, Some(ExitStatus::from_raw(*status)));
                     exit.leftovers = *leftovers;

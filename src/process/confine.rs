@@ -138,12 +138,13 @@ fn outer(preparation: &Preparation, channel: &OwnedFd) -> Result<(), String> {
     };
     if ended.is_some_and(|(_, status)| status.signaled()) {
         // The kernel killed it for want of memory, or somebody else did; the tree must not outlive it.
-        let leftovers = init::end_all(inner, &mut None);
+        let killed = init::end_all(inner, &mut None, init::HAND_OVER);
         if groups.ran_out() {
             let ended = ChildMessage::Ended {
                 status: libc::SIGKILL,
-                leftovers,
+                leftovers: killed.found,
                 memory: Some(preparation.memory),
+                left: killed.left,
             };
             send_message(channel, &ended);
         }

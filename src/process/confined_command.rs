@@ -83,10 +83,10 @@ impl Waiting {
     }
 
     /// The child after its order was sent.
-    fn ordered(mut self, hosts: Option<(Vec<String>, ProxyRules)>, witness: Option<Order>) -> StartedChild {
-        self.channel.expect(hosts, witness);
+    fn ordered(mut self, order: Ordered) -> StartedChild {
+        self.channel.expect(order.hosts, order.witness);
         let root = self.child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
-        let tree = ProcessTree::new(root, self.mark, self.channel.all_gone());
+        let tree = ProcessTree::new(root, self.mark, self.channel.report(), &order.spec.workspace);
         StartedChild {
             child: self.child,
             tree,
@@ -182,7 +182,7 @@ pub(super) fn start(
     if kept {
         refill_later(&confinement.spare, helper, preparation);
     }
-    Ok(started.ordered(order.hosts, order.witness))
+    Ok(started.ordered(order))
 }
 
 fn ordered(

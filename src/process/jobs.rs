@@ -3,7 +3,7 @@
 use super::spawn::run_telling;
 use super::spawn_error::SpawnError;
 use super::write_guard::FoundOnDrop;
-use super::{Confinement, Frozen, Spawn};
+use super::{Confinement, Frozen, LeftLocks, Spawn};
 use crate::base::call::ExitInfo;
 use crate::base::grant::{ExecDenial, JudgedExec, JudgedPrograms, Undone, Writes};
 use crate::base::ids::CallId;
@@ -61,6 +61,8 @@ struct Shared {
     /// Bytes of output that came before those in `output`.
     dropped: u64,
     end: Option<JobEnd>,
+    /// What was done about lock files of git, if it was killed.
+    locks: LeftLocks,
     /// Cancelled when it has ended.
     ended: CancellationToken,
 }
@@ -76,6 +78,8 @@ pub struct EndedJob {
     pub judged: JudgedPrograms,
     /// Changes without a grant.
     pub undone: Vec<Undone>,
+    /// What was done about lock files of git, if it was killed.
+    pub locks: LeftLocks,
 }
 
 /// How a job ended.
@@ -194,14 +198,21 @@ impl Jobs {
     }
 
     /// Stops all commands of this process that may write the workspace, including these, until the returned value is
-    /// dropped: for comparing or snapshotting a tree that must not change meanwhile.
-    pub fn freeze(&self) -> Frozen {
-        super::live::freeze()
+    /// dropped: for comparing or snapshotting a tree that must not change meanwhile. Waits at most 30 seconds; see
+    /// [`Frozen::all`].
+    pub async fn freeze(&self) -> Frozen {
+        super::live::freeze().await
     }
 
     /// Whether some job is still running.
     pub fn any_running(&self) -> bool {
         lock(&self.list).iter().any(|job| lock(&job.shared).end.is_none())
+    }
+
+    /// Whether some job is still running, or has ended and was not handed out by [`Jobs::take_ended`]: what it changed
+    /// counts for nothing yet.
+    pub fn any_untold(&self) -> bool {
+        lock(&self.list).iter().any(|job| !job.taken)
     }
 
     /// Whether some job is still running that may write.
@@ -227,11 +238,12 @@ impl Jobs {
         let (mut tasks, mut running) = (Vec::new(), Vec::new());
         for (at, job) in lock(&self.list).iter_mut().enumerate() {
             if which(job) {
-                job.cancel.cancel();
-                tasks.extend(job.task.take().map(|task| (task, Arc::clone(&job.shared))));
+                // Counted first: one that ends because of the cancellation was running.
                 if lock(&job.shared).end.is_none() {
                     running.push(at + 1);
                 }
+                job.cancel.cancel();
+                tasks.extend(job.task.take().map(|task| (task, Arc::clone(&job.shared))));
             }
         }
         let until = tokio::time::Instant::now() + Duration::from_secs(3);
@@ -269,7 +281,10 @@ fn launch(
     spawn.shown = 0;
     spawn.cancel = cancel;
     tokio::spawn(async move {
-        let ended = run_telling(spawn, &confinement, unfinished).await;
+        let mut ended = run_telling(spawn, &confinement, unfinished).await;
+        if let Ok(finished) = &mut ended {
+            lock(&shared).locks = std::mem::take(&mut finished.locks);
+        }
         lock(&shared).finish(match ended {
             Ok(finished) => JobEnd::Exited {
                 exit: finished.exit,
@@ -324,6 +339,7 @@ fn ended(job: &mut Job) -> Option<EndedJob> {
         writes: job.writes,
         judged,
         undone,
+        locks: lock(&job.shared).locks.clone(),
     })
 }
 

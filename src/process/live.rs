@@ -1,8 +1,7 @@
 //! The registry of live commands of this process, so that they can be stopped while the changes of a finished command
 //! are compared.
 
-use super::process_tree::{Signs, living_of, send};
-use super::stat::{StatFields, read_stat};
+use super::process_tree::{Signs, living_of, send, threads};
 use crate::base::grant::Writes;
 use crate::base::sync::lock;
 use rustix::process::Signal;
@@ -12,9 +11,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The time that processes get to stop once each has the signal: one that waits for a disk or a network file system
-/// stops late.
-const STOP_TIME: Duration = Duration::from_secs(2);
+/// The time that processes get to stop: one that waits for a disk or a network file system stops late.
+const STOP_TIME: Duration = Duration::from_secs(30);
+/// The same where this thread does nothing else meanwhile.
+const STOP_AT_ONCE: Duration = Duration::from_secs(2);
+/// The pause between two looks at whether they have stopped.
+const STOP_PAUSE: Duration = Duration::from_micros(300);
+/// The same after the first looks.
+const LONG_PAUSE: Duration = Duration::from_millis(10);
+/// Looks before the pauses become longer.
+const QUICK_LOOKS: usize = 100;
 
 #[derive(Debug)]
 struct Registry {
@@ -33,6 +39,8 @@ struct Command {
     /// What this process itself wrote meanwhile, relative to the workspace.
     written: OwnWrites,
     tree: Option<Signs>,
+    /// The name of the MCP server that it is.
+    server: Option<String>,
 }
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
@@ -67,6 +75,7 @@ pub(super) fn begin(workspace: &Path, writes: &Writes) -> Lived {
             seen,
             written: OwnWrites::new(),
             tree: None,
+            server: None,
         },
     );
     Lived(number)
@@ -125,6 +134,13 @@ impl Lived {
         }
     }
 
+    /// Sets that it is the MCP server with this name.
+    pub fn set_server(&self, name: &str) {
+        if let Some(command) = registry().commands.get_mut(&self.0) {
+            command.server = Some(name.to_owned());
+        }
+    }
+
     /// Whether it was started, and its end was not recorded.
     pub fn has_processes(&self) -> bool {
         registry()
@@ -154,14 +170,30 @@ impl Lived {
         command.map(|command| command.written.clone()).unwrap_or_default()
     }
 
-    /// Stops other commands that may write in the same workspace.
-    pub fn freeze_others(&self) -> Frozen {
+    /// Stops other commands that may write in the same workspace, within [`STOP_TIME`].
+    pub async fn freeze_others(&self) -> Frozen {
+        stopped(self.are_others(), STOP_TIME).await
+    }
+
+    /// As [`Lived::freeze_others`], within [`STOP_AT_ONCE`], and without giving this thread to anything else.
+    pub fn freeze_others_at_once(&self) -> Frozen {
+        let which = self.are_others();
+        let mut frozen = Frozen::default();
+        let until = Instant::now() + STOP_AT_ONCE;
+        while !frozen.go_on(&which) && Instant::now() < until {
+            std::thread::sleep(STOP_PAUSE);
+        }
+        frozen
+    }
+
+    fn are_others(&self) -> impl Fn(u64, &Command) -> bool + Send + use<> {
+        let own = self.0;
         let workspace = registry()
             .commands
-            .get(&self.0)
+            .get(&own)
             .map(|command| command.workspace.clone())
             .unwrap_or_default();
-        hold(|command| overlap(&command.workspace, &workspace))
+        move |number, command| number != own && overlap(&command.workspace, &workspace)
     }
 }
 
@@ -179,17 +211,74 @@ pub(super) fn may_write(workspace: &Path) -> bool {
 }
 
 /// Keeps processes stopped while it lives. Holds are counted; dropping the last one lets a process continue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Frozen {
     held: BTreeSet<i32>,
-    all: bool,
+    /// Those that had not stopped at the last look.
+    running: BTreeSet<i32>,
+    /// Whether the processes could be seen at the last look.
+    seen: bool,
 }
 
 impl Frozen {
-    /// Whether all processes stopped within two seconds.
+    /// Whether all processes have stopped.
     #[must_use]
     pub fn all(&self) -> bool {
-        self.all
+        self.seen && self.running.is_empty()
+    }
+
+    /// Whether it stops no process.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Why not all processes have stopped, as a sentence.
+    #[must_use]
+    pub fn why_not(&self) -> String {
+        let time = STOP_TIME.as_secs();
+        match self.seen {
+            false => "the processes of this machine cannot be seen in `/proc`".to_owned(),
+            true => {
+                let pids: Vec<String> = self.running.iter().map(i32::to_string).collect();
+                format!(
+                    "processes of a command did not stop within {time} s: {}",
+                    pids.join(", ")
+                )
+            }
+        }
+    }
+
+    /// Stops what still runs, and looks whether everything has stopped. Processes that something else has stopped are
+    /// left alone.
+    fn go_on(&mut self, which: &impl Fn(u64, &Command) -> bool) -> bool {
+        let mut registry = registry();
+        let commands = registry.commands.iter();
+        let trees: Vec<Signs> = commands
+            .filter(|(number, command)| command.writes != Writes::Nothing && which(**number, command))
+            .filter_map(|(_, command)| command.tree)
+            .collect();
+        // One look at the processes of the machine for all trees: there can be many of both.
+        let living = match trees.is_empty() {
+            true => Some(Vec::new()),
+            false => living_of(&trees),
+        };
+        self.seen = living.is_some();
+        self.running.clear();
+        for pid in living.unwrap_or_default() {
+            let stand = standing(pid);
+            let is_held = self.held.contains(&pid);
+            if !is_held && (stand != Standing::Still || registry.stopped.contains_key(&pid)) {
+                send(pid, Signal::STOP);
+                self.held.insert(pid);
+                *registry.stopped.entry(pid).or_default() += 1;
+            }
+            // What has just got the signal is looked at again.
+            if stand == Standing::Runs || (!is_held && stand != Standing::Still) {
+                self.running.insert(pid);
+            }
+        }
+        self.all()
     }
 }
 
@@ -207,73 +296,68 @@ impl Drop for Frozen {
     }
 }
 
-/// Stops every process of every command of this process that may write the workspace: background commands, servers, and
-/// parallel commands. Costs nothing when there is none, otherwise some milliseconds.
-#[must_use]
-pub fn freeze() -> Frozen {
-    hold(|_| true)
+/// Stops every process of every command of this process that may write a workspace: background commands, servers, and
+/// parallel commands. Costs nothing when there is none, otherwise some milliseconds, at most [`STOP_TIME`]; see
+/// [`Frozen::all`].
+pub(super) async fn freeze() -> Frozen {
+    stopped(|_, _| true, STOP_TIME).await
 }
 
-fn hold(which: impl Fn(&Command) -> bool) -> Frozen {
-    let mut registry = registry();
-    let trees: Vec<Signs> = registry
-        .commands
-        .values()
-        .filter(|command| command.writes != Writes::Nothing && which(command))
-        .filter_map(|command| command.tree)
-        .collect();
-    let (held, all) = stop(&trees, &registry.stopped);
-    for pid in &held {
-        *registry.stopped.entry(*pid).or_default() += 1;
-    }
-    Frozen { held, all }
-}
-
-/// Repeats until no new process appears and none runs. Processes that something else has stopped are left alone.
-fn stop(trees: &[Signs], ours: &BTreeMap<i32, usize>) -> (BTreeSet<i32>, bool) {
-    let mut held: BTreeSet<i32> = BTreeSet::new();
-    if trees.is_empty() {
-        return (held, true);
-    }
-    let mut until = None;
-    loop {
-        // One look at the processes of the machine for all trees: there can be many of both.
-        let Some(living) = living_of(trees) else {
-            return (held, false);
-        };
-        let mut calm = true;
-        for pid in living {
-            let still = stands_still(pid);
-            if held.contains(&pid) {
-                calm &= still;
-            } else if ours.contains_key(&pid) {
-                held.insert(pid);
-            } else if !still {
-                send(pid, Signal::STOP);
-                held.insert(pid);
-                calm = false;
-            }
-        }
-        let until = *until.get_or_insert_with(|| Instant::now() + STOP_TIME);
-        if calm || Instant::now() > until {
-            return (held, calm);
-        }
-        std::thread::sleep(Duration::from_micros(300));
-    }
-}
-
-/// Whether every thread of a process is stopped or has ended.
-fn stands_still(pid: i32) -> bool {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
-        return true;
+/// Stops the MCP servers that may write in this workspace, but the one with the name `except`, as [`freeze`] does.
+pub async fn freeze_servers(workspace: &Path, except: Option<&str>) -> Frozen {
+    let (workspace, except) = (workspace.to_path_buf(), except.map(str::to_owned));
+    let which = move |_, command: &Command| {
+        command.server.is_some() && command.server != except && overlap(&command.workspace, &workspace)
     };
-    threads.flatten().all(|thread| {
-        let Some(stat) = read_stat(thread.path().join("stat")) else {
-            return true;
-        };
-        let state = StatFields::of(&stat).and_then(|stat| stat.state());
-        matches!(state, Some("T" | "t" | "Z" | "X") | None)
-    })
+    stopped(which, STOP_TIME).await
+}
+
+/// Repeats until no new process appears and none runs.
+async fn stopped(which: impl Fn(u64, &Command) -> bool, time: Duration) -> Frozen {
+    let mut frozen = Frozen::default();
+    let until = Instant::now() + time;
+    let mut looks = 0;
+    while !frozen.go_on(&which) && Instant::now() < until {
+        let pause = if looks < QUICK_LOOKS { STOP_PAUSE } else { LONG_PAUSE };
+        tokio::time::sleep(pause).await;
+        looks += 1;
+    }
+    frozen
+}
+
+/// Whether a process does something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// Every thread is stopped or has ended.
+    Still,
+    /// As before, but threads wait in the kernel for a child that they made with `vfork`. Such a wait goes on as long as
+    /// the child is stopped, and a stop that is pending takes effect before the thread does anything else.
+    Waits,
+    Runs,
+}
+
+fn standing(pid: i32) -> Standing {
+    let states = threads(pid).unwrap_or_default();
+    let of_thread = |(id, state): &(i32, String)| match state.as_str() {
+        "T" | "t" | "Z" | "X" => Standing::Still,
+        "D" if waits_for_child(pid, *id) => Standing::Waits,
+        _ => Standing::Runs,
+    };
+    states.iter().map(of_thread).max().unwrap_or(Standing::Still)
+}
+
+/// Whether a thread is in a system call that makes a process. Such a call writes no file.
+fn waits_for_child(pid: i32, thread: i32) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    const MAKING: [i64; 3] = [libc::SYS_clone, libc::SYS_clone3, libc::SYS_vfork];
+    #[cfg(not(target_arch = "x86_64"))]
+    const MAKING: [i64; 2] = [libc::SYS_clone, libc::SYS_clone3];
+    let call = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")).unwrap_or_default();
+    let number = call
+        .split_ascii_whitespace()
+        .next()
+        .and_then(|number| number.parse::<i64>().ok());
+    number.is_some_and(|number| MAKING.contains(&number))
 }
 
 fn registry() -> MutexGuard<'static, Registry> {

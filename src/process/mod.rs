@@ -16,6 +16,7 @@ pub mod env;
 mod exec_witness;
 mod fork;
 mod git_dir;
+mod git_locks;
 mod granted_parts;
 pub mod jobs;
 mod live;
@@ -37,6 +38,7 @@ mod spawn;
 mod spawn_error;
 mod stat;
 pub mod supervised;
+pub mod survivors;
 pub mod temporary;
 pub mod toolchains;
 pub mod unsandboxed;
@@ -47,12 +49,15 @@ mod write_guard;
 pub use capture::OnOutput;
 pub use confined_command::{SpareChild, use_helper};
 pub use git_dir::is_git_dir;
-pub use live::{Frozen, OwnWrite, freeze, own_write};
+pub use git_locks::LeftLocks;
+pub use live::{Frozen, OwnWrite, freeze_servers, own_write};
 pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test};
 pub use self_protection::close_to_others;
-pub use spawn::run;
+pub use spawn::{run, run_telling};
 pub use spawn_error::SpawnError;
-pub use write_guard::{KeptObjects, Masks, NOT_KEPT, SecretPaths, SeparatedLinks, closed_since, within_reach};
+pub use write_guard::{
+    FoundOnDrop, KeptObjects, Masks, NOT_KEPT, SecretPaths, SeparatedLinks, closed_since, within_reach,
+};
 
 use crate::base::call::ExitInfo;
 use crate::base::grant::{ClosedPaths, ExecDenial, ExecJudge, JudgedExec, NothingClosed, Undone, WritePath, Writes};
@@ -237,8 +242,22 @@ pub struct Finished {
     pub denied: Option<(JudgedExec, ExecDenial)>,
     /// Places granted by exec judgements in addition to `Spawn::writes`, without duplicates.
     pub granted: Vec<WritePath>,
+    /// What was done about lock files of git, if it was killed.
+    pub locks: LeftLocks,
     /// The wall-clock time of all of it: preparing the sandbox, the command, and comparing the tree afterwards.
     pub took: Duration,
+}
+
+impl Finished {
+    /// Whether a process of the command was killed, as far as that is known.
+    fn was_killed(&self) -> bool {
+        let exit = &self.exit;
+        exit.timed_out
+            || exit.signal.is_some()
+            || exit.leftovers > 0
+            || exit.memory_limit.is_some()
+            || self.denied.is_some()
+    }
 }
 
 /// A bounded part of a command's output.

@@ -7,11 +7,19 @@
 //! and can be reaped.
 
 use super::stat::{StatFields, read_stat};
+use super::survivors::{self, KILL_TIME};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// [`KILL_TIME`] for a tree whose command nobody waits for any more. This thread does nothing else meanwhile.
+const DROP_TIME: Duration = Duration::from_secs(2);
+/// Looks at a tree that is being killed, 3 ms apart. Further ones are 50 ms apart.
+const QUICK_LOOKS: usize = 400;
 
 /// A process as the kernel lists it.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +28,7 @@ pub(crate) struct ProcessEntry {
     /// PID of its parent.
     pub parent: i32,
     session: i32,
-    /// A zombie: ended, but not yet waited for by its parent.
+    /// A zombie: ended with all its threads, but not yet waited for by its parent.
     pub zombie: bool,
 }
 
@@ -37,12 +45,37 @@ pub(crate) fn table() -> Vec<ProcessEntry> {
 
 fn parse_stat(pid: i32, text: &[u8]) -> Option<ProcessEntry> {
     let stat = StatFields::of(text)?;
+    // The state is that of the first thread, and the others live on when it ends. The kernel counts in field 20 the
+    // threads that are not gone, the first one included.
+    let has_ended = is_over(stat.state()?) && (stat.number(20) == Some(1) || !has_living_thread(pid));
     Some(ProcessEntry {
         pid,
         parent: stat.number(4)?,
         session: stat.number(6)?,
-        zombie: matches!(stat.state()?, "Z" | "X"),
+        zombie: has_ended,
     })
+}
+
+/// Whether the state is that of a thread that has ended.
+fn is_over(state: &str) -> bool {
+    matches!(state, "Z" | "X")
+}
+
+fn has_living_thread(pid: i32) -> bool {
+    threads(pid).is_some_and(|states| states.iter().any(|(_, state)| !is_over(state)))
+}
+
+/// The threads of a process with the letters of their states. `None` when the process is gone.
+pub(super) fn threads(pid: i32) -> Option<Vec<(i32, String)>> {
+    let dir = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let ids = dir
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let state = |id: i32| {
+        let stat = read_stat(format!("/proc/{pid}/task/{id}/stat"))?;
+        Some((id, StatFields::of(&stat)?.state()?.to_owned()))
+    };
+    Some(ids.filter_map(state).collect())
 }
 
 /// The processes below `roots`, including these, in the order of the table.
@@ -128,19 +161,29 @@ pub(crate) struct ProcessTree {
     mark: u64,
     root_reaped: bool,
     ended: bool,
-    /// Set when a helper process reports that it has ended the whole tree itself.
-    all_gone: Arc<AtomicBool>,
+    report: Arc<TreeReport>,
+    workspace: PathBuf,
+}
+
+/// What a helper process reports about the end of its tree.
+#[derive(Debug, Default)]
+pub(super) struct TreeReport {
+    /// It has ended the whole tree itself.
+    pub all_gone: AtomicBool,
+    /// Cancelled when it could not end all of the tree.
+    pub some_left: CancellationToken,
 }
 
 impl ProcessTree {
-    /// The tree of `root`, which was started with `mark` as the leader of a new session.
-    pub fn new(root: i32, mark: u64, all_gone: Arc<AtomicBool>) -> Self {
+    /// The tree of `root`, which was started with `mark` as the leader of a new session for a command in `workspace`.
+    pub fn new(root: i32, mark: u64, report: Arc<TreeReport>, workspace: &Path) -> Self {
         Self {
             root,
             mark,
             root_reaped: false,
             ended: false,
-            all_gone,
+            report,
+            workspace: workspace.to_path_buf(),
         }
     }
 
@@ -191,9 +234,9 @@ impl ProcessTree {
         living.len()
     }
 
-    /// Sends SIGKILL to every live process; returns how many there were. A large tree is stopped first, so that it
-    /// cannot fork faster than it is killed.
-    fn kill_all(&self) -> usize {
+    /// Sends SIGKILL to every live process; returns them. A large tree is stopped first, so that it cannot fork faster
+    /// than it is killed.
+    fn kill_all(&self) -> Vec<i32> {
         let mut living = self.living();
         if living.len() > 24 {
             for _ in 0..20 {
@@ -210,13 +253,18 @@ impl ProcessTree {
         for pid in &living {
             send(*pid, Signal::KILL);
         }
-        living.len()
+        living
     }
 
     /// Whether the helper has reported that no process of the tree is left. The helper itself then still removes control
     /// groups, and ends.
     pub fn is_gone(&self) -> bool {
-        self.all_gone.load(Ordering::Acquire)
+        self.report.all_gone.load(Ordering::Acquire)
+    }
+
+    /// Returns when the helper has reported that it could not end all processes of the tree.
+    pub async fn some_left(&self) {
+        self.report.some_left.cancelled().await;
     }
 
     /// Gives processes that have closed their outputs a moment to exit.
@@ -232,25 +280,28 @@ impl ProcessTree {
     /// Kills all processes immediately; `child` is the first one. Returns its exit status.
     pub async fn end_at_once(&mut self, child: &mut tokio::process::Child) -> Option<std::process::ExitStatus> {
         self.end().await;
-        child.wait().await.ok()
+        // One that cannot be killed is told as a survivor.
+        tokio::time::timeout(DROP_TIME, child.wait()).await.ok()?.ok()
     }
 
-    /// Kills what is left and waits until it is gone; gives up after 400 attempts, 3 ms apart. Returns how many
-    /// processes were found first.
+    /// Kills what is left and waits until it is gone, at most [`KILL_TIME`]; what is left then is told by
+    /// [`survivors`]. Returns how many processes were found first.
     pub async fn end(&mut self) -> usize {
         if self.is_gone() {
             self.ended = true;
             return 0;
         }
-        let found = self.kill_all();
-        let mut left = found;
-        for _ in 0..400 {
-            if left == 0 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(3)).await;
+        let until = Instant::now() + KILL_TIME;
+        let mut left = self.kill_all();
+        let found = left.len();
+        let mut looks = 0;
+        while !left.is_empty() && Instant::now() < until {
+            let pause = if looks < QUICK_LOOKS { 3 } else { 50 };
+            tokio::time::sleep(Duration::from_millis(pause)).await;
             left = self.kill_all();
+            looks += 1;
         }
+        survivors::add(&self.workspace, &left);
         self.ended = true;
         found
     }
@@ -261,8 +312,14 @@ impl Drop for ProcessTree {
         if self.ended {
             return;
         }
-        for _ in 0..100 {
-            if self.kill_all() == 0 {
+        let until = Instant::now() + DROP_TIME;
+        loop {
+            let left = self.kill_all();
+            if left.is_empty() {
+                break;
+            }
+            if Instant::now() > until {
+                survivors::add(&self.workspace, &left);
                 break;
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -287,8 +344,8 @@ mod tests {
 
     #[test]
     fn an_entry_needs_parent_and_session() {
-        let entry = parse_stat(7, b"7 (a) Z 3 4 5 0 -1").unwrap();
-        assert_eq!((entry.parent, entry.session, entry.zombie), (3, 5, true));
+        let entry = parse_stat(7, b"7 (a) S 3 4 5 0 -1").unwrap();
+        assert_eq!((entry.parent, entry.session, entry.zombie), (3, 5, false));
         assert!(parse_stat(7, b"7 (a) S 1").is_none());
     }
 

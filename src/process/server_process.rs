@@ -5,6 +5,7 @@ use super::channel::Channel;
 use super::process_tree::ProcessTree;
 use super::spawn::{Running, argv, drain, start, watch};
 use super::spawn_error::SpawnError;
+use super::survivors::KILL_TIME;
 use super::write_guard::Guarded;
 use super::{Confinement, Invocation, Spawn};
 use crate::base::call::ExitInfo;
@@ -26,6 +27,8 @@ pub type OnUndone = Box<dyn FnOnce(Vec<Undone>) + Send>;
 
 /// What to start.
 pub struct Serve {
+    /// Its name among the servers of the run.
+    pub name: String,
     /// Program and arguments.
     pub words: Vec<String>,
     pub dir: PathBuf,
@@ -79,10 +82,10 @@ impl Served {
         ended.ok()?.ok()?.clone()
     }
 
-    /// Kills its tree and waits for its end, at most two seconds.
+    /// Kills its tree and waits for its end, or until it is told as a survivor, and two seconds more.
     pub async fn kill(&self) -> Option<ServerExit> {
         self.kill.0.cancel();
-        self.wait(Duration::from_secs(2)).await
+        self.wait(KILL_TIME + Duration::from_secs(2)).await
     }
 }
 
@@ -109,6 +112,7 @@ pub fn serve(what: Serve, confinement: &Confinement) -> Result<Serving, SpawnErr
         judge: None,
     };
     let (guard, reach) = Guarded::take(confinement, &spawn.writes).map_err(SpawnError::Limit)?;
+    guard.is_server(&what.name);
     let running = start(&spawn, confinement, reach)?;
     running.register(&guard, confinement);
     let Running {
@@ -183,6 +187,7 @@ mod tests {
 
     fn start(dir: &std::path::Path, words: &[&str]) -> Serving {
         let what = Serve {
+            name: "tested".to_owned(),
             words: words.iter().map(|word| (*word).to_owned()).collect(),
             dir: dir.to_path_buf(),
             env: Vec::new(),

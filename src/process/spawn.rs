@@ -7,9 +7,12 @@ use super::confine::order::Streams;
 use super::confine::spec::{PROXY_PORT, Task, WorkspaceReach};
 use super::confined_command;
 use super::fork::fork;
+use super::git_locks;
+use super::live;
 use super::process_tree::ProcessTree;
 use super::proxy;
 use super::spawn_error::SpawnError;
+use super::survivors::KILL_TIME;
 use super::write_guard::{FoundOnDrop, Guarded};
 use super::{Confinement, Finished, Invocation, Network, SandboxLevel, Spawn};
 use crate::base::call::ExitInfo;
@@ -20,7 +23,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;
 use tokio::process::{Child, ChildStdin, Command};
@@ -65,7 +68,7 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
 ///
 /// # Errors
 /// As [`run`].
-pub(super) async fn run_telling(
+pub async fn run_telling(
     spawn: Spawn,
     confinement: &Confinement,
     unfinished: FoundOnDrop,
@@ -75,6 +78,7 @@ pub(super) async fn run_telling(
     // Declared first, so dropped last: an abandoned tree must be dead before its changes are compared.
     let (mut guard, reach) = guarded(confinement, &spawn.writes, &spawn.cancel).await?;
     guard.report_on_drop(unfinished);
+    let (begun, cancel) = (SystemTime::now(), spawn.cancel.clone());
     let mut running = start(&spawn, confinement, reach)?;
     running.register(&guard, confinement);
     let program = argv(&spawn.program).swap_remove(0);
@@ -87,6 +91,11 @@ pub(super) async fn run_telling(
     }
     guard.until_free().await;
     finished.undone = guard.compare(&finished.granted);
+    if finished.was_killed() || cancel.is_cancelled() {
+        // Its own guard is gone.
+        let is_alone = || !live::may_write(&confinement.workspace);
+        finished.locks = git_locks::remove_left(&confinement.workspace, begun, is_alone).await;
+    }
     finished.took = started.elapsed();
     Ok(finished)
 }
@@ -131,7 +140,11 @@ pub(super) fn start(spawn: &Spawn, confinement: &Confinement, reach: WorkspaceRe
             .kill_on_drop(true);
         let (child, mark) = fork(&mut command, Vec::new()).map_err(fail)?;
         let root = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
-        (child, ProcessTree::new(root, mark, Arc::default()), None)
+        (
+            child,
+            ProcessTree::new(root, mark, Arc::default(), &confinement.workspace),
+            None,
+        )
     } else {
         let dir = spawn.dir.clone();
         let task = Task::Run { argv, dir, env };
@@ -280,6 +293,8 @@ pub(super) async fn watch(
                 break kill(child, tree, pump.as_mut(), &mut pumped).await;
             }
             () = halt.cancelled() => break tree.end_at_once(child).await,
+            // The helper may wait for these processes, too.
+            () = tree.some_left() => break None,
             () = cancel.cancelled() => break kill(child, tree, pump.as_mut(), &mut pumped).await,
         }
     };
@@ -316,7 +331,7 @@ async fn kill(
         }
     }
     let _ = child.start_kill();
-    child.wait().await.ok()
+    tokio::time::timeout(KILL_TIME, child.wait()).await.ok()?.ok()
 }
 
 /// Writes the input and reads both outputs until they are closed.

@@ -28,6 +28,13 @@ impl<'a> StatFields<'a> {
         Some(Self(rest.split_ascii_whitespace().collect()))
     }
 
+    /// The name of the program, at most 15 bytes, as lossy UTF-8.
+    pub fn name(text: &[u8]) -> Option<String> {
+        let begin = text.iter().position(|byte| *byte == b'(')?;
+        let end = text.iter().rposition(|byte| *byte == b')')?;
+        Some(String::from_utf8_lossy(text.get(begin + 1..end)?).into_owned())
+    }
+
     /// The letter of the state.
     pub fn state(&self) -> Option<&'a str> {
         self.0.first().copied()
@@ -47,6 +54,7 @@ mod tests {
     fn a_name_with_brackets_and_blanks_does_not_confuse_the_fields() {
         let stat = StatFields::of(b"7 (a) S 9) (x) Z 3 4 5 0 -1").unwrap();
         assert_eq!(stat.state(), Some("Z"));
+        assert_eq!(StatFields::name(b"7 (a) S 9) (x) Z 3").unwrap(), "a) S 9) (x");
         let numbers = [4, 6, 8].map(|at| stat.number::<i32>(at));
         assert_eq!(numbers, [Some(3), Some(5), Some(-1)]);
         assert_eq!((stat.number::<u64>(8), stat.number::<i32>(9)), (None, None));

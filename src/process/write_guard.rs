@@ -31,7 +31,7 @@ mod unchecked;
 mod walk;
 
 use super::confine::spec::WorkspaceReach;
-use super::live::{Lived, OwnWrites};
+use super::live::{Frozen, Lived, OwnWrites};
 use super::{Confinement, SandboxLevel};
 use crate::base::grant::{ClosedPaths, Undone, WriteKind, WritePath, Writes};
 use crate::base::sync::lock;
@@ -198,7 +198,7 @@ fn holds(granted: &WritePath, path: &Path, closed: &dyn ClosedPaths) -> bool {
 }
 
 /// Gets what a guard finds when it is compared on drop.
-pub(super) type FoundOnDrop = Arc<Mutex<Vec<Undone>>>;
+pub type FoundOnDrop = Arc<Mutex<Vec<Undone>>>;
 
 /// The pause between two looks at whether another tree is recorded.
 const FREE_PAUSE: Duration = Duration::from_millis(2);
@@ -209,6 +209,8 @@ pub(super) struct Guarded {
     found: Option<FoundOnDrop>,
     /// Kept until the command has ended.
     indexes: Option<IndexView>,
+    /// Other commands, stopped for comparing.
+    still: Option<Frozen>,
 }
 
 impl Guarded {
@@ -249,6 +251,7 @@ impl Guarded {
         Ok(Self {
             guard,
             found: None,
+            still: None,
             indexes: confinement.masks.show_indexes(confinement, reach)?,
         })
     }
@@ -265,9 +268,23 @@ impl Guarded {
         self.found = Some(found);
     }
 
-    /// Returns when no other tree is recorded or compared, which may take long. To be awaited before [`Guarded::compare`],
-    /// so that the thread which watches all commands, signals and limits does not wait there.
-    pub async fn until_free(&self) {
+    /// Sets that the command is the MCP server with this name.
+    pub fn is_server(&self, name: &str) {
+        if let Some(guard) = &self.guard {
+            guard.lived.set_server(name);
+        }
+    }
+
+    /// Returns when no other tree is recorded or compared, and other commands are stopped; both may take long. To be
+    /// awaited before [`Guarded::compare`], so that the thread which watches all commands, signals and limits does not
+    /// wait there.
+    pub async fn until_free(&mut self) {
+        while overlap::RECORDING.try_lock().is_err() {
+            tokio::time::sleep(FREE_PAUSE).await;
+        }
+        if let Some(guard) = &self.guard {
+            self.still = Some(guard.lived.freeze_others().await);
+        }
         while overlap::RECORDING.try_lock().is_err() {
             tokio::time::sleep(FREE_PAUSE).await;
         }
@@ -282,6 +299,7 @@ impl Guarded {
         let guard = self.guard.take();
         let mut undone = guard.map(|guard| guard.compare(at_exec)).unwrap_or_default();
         undone.extend(recorded);
+        self.still = None;
         undone
     }
 }

@@ -293,7 +293,9 @@ async fn call(
         judge: None,
     };
     let failed = |message: String| ToolError::model("discovered_tool_execution_error", message);
-    let finished = process::run(spawn, &confinement).await.map_err(|error| match error {
+    let tell = scope.notices.tell_on_drop(&context.call);
+    let ran = process::run_telling(spawn, &confinement, Arc::clone(&tell.found)).await;
+    let finished = ran.map_err(|error| match error {
         process::SpawnError::Sandbox(why) => ToolError::Fatal(format!("sandbox: {why}")),
         // The command is the recipe's: nothing that the model does can help.
         error @ process::SpawnError::NotFound { .. } => ToolError::Fatal(format!(

@@ -1,8 +1,10 @@
-//! Collects what tools tell besides their results: warnings, such as a server that was restarted, and changes of servers
-//! that were not granted.
+//! Collects what tools tell besides their results: warnings, such as a server that was restarted, and changes that were
+//! not granted of servers and of calls that were given up.
 
 use crate::base::grant::{Undone, described};
+use crate::base::ids::CallId;
 use crate::base::sync::lock;
+use crate::process::FoundOnDrop;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What tools tell; the loop takes and records it. Clones share the lists.
@@ -12,9 +14,39 @@ pub struct Notices(Arc<Mutex<Lists>>);
 #[derive(Debug, Default)]
 struct Lists {
     warnings: Vec<ToolNotice>,
-    /// Changes of servers, each list with the server's name. No list is dropped, because a change that could not be undone
-    /// ends the run; there are few, because a server is started at most twice.
-    undone: Vec<(String, Vec<Undone>)>,
+    /// Changes that were not granted, with the one who made them. No list is dropped, because a change that could not be
+    /// undone ends the run; there are few, because a server is started at most twice, and a call has one command.
+    undone: Vec<(Unheard, Vec<Undone>)>,
+}
+
+/// Who made changes that no result tells of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unheard {
+    /// The MCP server with this name.
+    Server(String),
+    /// The command of a call that was given up.
+    Call(CallId),
+}
+
+/// Tells of the changes that the command of a call made without a grant, when the call ends without a result of the
+/// command: it was given up, or the command failed to start. Keep it until the command has ended.
+pub struct TellOnDrop {
+    notices: Notices,
+    call: CallId,
+    /// For [`crate::process::run_telling`].
+    pub found: FoundOnDrop,
+}
+
+impl Drop for TellOnDrop {
+    fn drop(&mut self) {
+        let undone = std::mem::take(&mut *lock(&self.found));
+        if !undone.is_empty() {
+            self.notices
+                .lists()
+                .undone
+                .push((Unheard::Call(self.call.clone()), undone));
+        }
+    }
 }
 
 /// One warning.
@@ -48,7 +80,17 @@ impl Notices {
             described(&undone)
         );
         self.add("protected_path", message);
-        self.lists().undone.push((server.to_owned(), undone));
+        self.lists().undone.push((Unheard::Server(server.to_owned()), undone));
+    }
+
+    /// Tells of the changes of a call's command if nobody gets its result.
+    #[must_use]
+    pub fn tell_on_drop(&self, call: &CallId) -> TellOnDrop {
+        TellOnDrop {
+            notices: self.clone(),
+            call: call.clone(),
+            found: FoundOnDrop::default(),
+        }
     }
 
     /// Takes all warnings since the last time.
@@ -56,8 +98,8 @@ impl Notices {
         std::mem::take(&mut self.lists().warnings)
     }
 
-    /// Takes all changes of servers since the last time.
-    pub fn take_undone(&self) -> Vec<(String, Vec<Undone>)> {
+    /// Takes all changes since the last time.
+    pub fn take_undone(&self) -> Vec<(Unheard, Vec<Undone>)> {
         std::mem::take(&mut self.lists().undone)
     }
 

@@ -178,7 +178,8 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
         return started.map(|job| background::started(&job)).map_err(not_started);
     }
     let cancelled = || ToolError::model("cancelled", "the command was ended because the run is ending");
-    let finished = crate::process::run(spawn, scope.confinement()?)
+    let tell = scope.notices.tell_on_drop(&context.call);
+    let finished = crate::process::run_telling(spawn, scope.confinement()?, Arc::clone(&tell.found))
         .await
         .map_err(|error| match context.cancel.is_cancelled() {
             true => cancelled(),
@@ -264,6 +265,7 @@ fn output(finished: Finished, masked: &[String], call: &str, bound: &Writes) -> 
             lines.extend(may_not_write(&exit, &stdout.text, bound, !finished.granted.is_empty()));
         }
     }
+    lines.extend(finished.locks.told().map(|told| format!("[{told}]")));
     let withheld = |why: &String| format!("[the sandbox withheld the secret content of a file: {why}]");
     lines.extend(masked.iter().map(withheld));
     let told = undone_failure(&undone);

@@ -326,14 +326,119 @@ async fn the_tree_ends_with_its_command_at_every_level() {
     }
 }
 
+/// A Python program that ends its first thread, so that the kernel shows the process as ended, and goes on in another one:
+/// that makes the file `begun` and then does `WORK`. Its last word is a mark.
+const FIRST_ENDS: &str = "import ctypes, os, threading, time
+def state():
+    return open(\"/proc/self/stat\").read().rsplit(\")\", 1)[1].split()[0]
+def work():
+    while state() != \"Z\": time.sleep(0.001)
+    open(\"begun\", \"w\")
+    WORK
+threading.Thread(target=work).start()
+ctypes.CDLL(None).syscall(60 if os.uname().machine == \"x86_64\" else 93, 0)";
+
+fn first_ends(work: &str, mark: &str) -> String {
+    format!("/usr/bin/python3 -c '{}' {mark}", FIRST_ENDS.replace("WORK", work))
+}
+
+/// A process is alive as long as one of its threads is.
+#[tokio::test]
+async fn a_process_whose_first_thread_has_ended_ends_with_its_command() {
+    for (at, level) in [SandboxLevel::Full, SandboxLevel::Landlock, SandboxLevel::None]
+        .into_iter()
+        .enumerate()
+    {
+        let house = house(level);
+        let mark = mark(43, at);
+        let program = first_ends("time.sleep(300)", &mark);
+        let got = house
+            .run(&format!(
+                "setsid {program} >/dev/null 2>&1 & until [ -e begun ]; do sleep 0.01; done; echo done"
+            ))
+            .await;
+        let ended = (got.stdout.text.as_str(), got.exit.code, got.exit.leftovers);
+        assert_eq!(ended, ("done\n", Some(0), 1), "{level:?}");
+        assert!(!lives(&mark), "{level:?}");
+        let mut spawn = house.spawn(&format!("exec {program}"));
+        spawn.timeout = Duration::from_millis(700);
+        let got = process::run(spawn, &house.confinement).await.unwrap();
+        assert!(got.exit.timed_out, "{level:?}: {:?}", got.exit);
+        assert!(!lives(&mark), "{level:?}");
+        // The control: such a program that does its work within the command is waited for.
+        let program = first_ends("time.sleep(0.1); open(\"made\", \"w\").write(\"work\")", &mark);
+        let got = house.run(&format!("{program}; cat made")).await;
+        let ended = (got.stdout.text.as_str(), got.exit.code, got.exit.leftovers);
+        assert_eq!(ended, ("work", Some(0), 0), "{level:?}");
+    }
+}
+
+/// What the first process of the tree cannot kill at once is killed by this program: here one that stops on its way out,
+/// because it is traced.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_ends_late_is_waited_for() {
+    let house = house(SandboxLevel::Landlock);
+    let mark = mark(44, 0);
+    let (ws, word) = (house.confinement.workspace.clone(), mark.clone());
+    let tracer = std::thread::spawn(move || {
+        super::harness::until("the process to trace", || process_of(&word).is_some());
+        let pid = process_of(&word).unwrap();
+        if !traced_to_its_end(pid) {
+            std::fs::write(ws.join("traced"), "").unwrap();
+            return false;
+        }
+        let first = parent_of(pid);
+        std::fs::write(ws.join("traced"), "").unwrap();
+        super::harness::until("the end of the first process of the tree", || parent_of(pid) != first);
+        // The end of this thread lets it go on.
+        true
+    });
+    let got = house
+        .run(&format!(
+            "sleep {mark} >/dev/null 2>&1 & until [ -e traced ]; do sleep 0.01; done; echo done"
+        ))
+        .await;
+    if !have_optional("a process that may be traced", tracer.join().unwrap()) {
+        return;
+    }
+    let ended = (got.stdout.text.as_str(), got.exit.code, got.exit.leftovers);
+    assert_eq!(ended, ("done\n", Some(0), 1));
+    assert!(!lives(&mark));
+    assert_eq!(process::survivors::told(&house.confinement.workspace), None);
+}
+
+/// Lets a process stop when it ends, also by SIGKILL, until the calling thread ends. `false` if that is not allowed.
+#[expect(unsafe_code, reason = "processes are traced by system calls")]
+fn traced_to_its_end(pid: i32) -> bool {
+    // SAFETY: changes only the other process.
+    unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, libc::PTRACE_O_TRACEEXIT) == 0 }
+}
+
+fn process_of(word: &str) -> Option<i32> {
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.find(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.starts_with(b"sleep") && line.split(|byte| *byte == 0).any(|part| part == word.as_bytes())
+    })
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(')').next()?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 /// A time to sleep that no other process sleeps: the same tests run side by side as another user.
 fn mark(test: u32, at: usize) -> String {
     format!("{}.{test}{at}", 100_000 + std::process::id())
 }
 
 fn lives(word: &str) -> bool {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    processes
+    // Of every thread: where the first one has ended, the process has no command line.
+    let threads = std::fs::read_dir("/proc").unwrap().flatten();
+    let threads = threads.flat_map(|entry| std::fs::read_dir(entry.path().join("task")).into_iter().flatten());
+    threads
+        .flatten()
         .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
         .any(|line| line.split(|byte| *byte == 0).any(|part| part == word.as_bytes()))
 }

@@ -1043,3 +1043,101 @@ fn edits_beside_a_background_command_stay() {
         }
     }
 }
+
+/// A policy under which the model may write `src`, and a command for which a person is asked.
+fn beside_policy(level: &str) -> String {
+    format!(
+        "version: 1\nextends: [builtin:read-only]\nsandbox: {{ level: {level} }}\nrules:\n  - {{ allow: [write_file, replace, \
+         run_shell_command], paths: ['src/**'] }}\n  - {{ suspend: run_shell_command, commands: [bash ask.sh] }}\n  - {{ allow: \
+         run_shell_command, commands: [bash ask.sh, bash job.sh], writes: tree, runs: anything }}\n"
+    )
+}
+
+/// What a step or an approved command does that no rule allows, while something else tries to write `lib/b.txt`.
+const BESIDE: &str = "echo made > lib/made.txt; touch src/go.txt; n=0; until grep -q by lib/b.txt || [ $n = 40 ]; do sleep 0.01; \
+                      n=$((n+1)); done";
+
+/// What was made of the author's or approved work and of what a server wrote beside it.
+fn assert_only_the_server_is_put_back(world: &World, what: &str) {
+    let made = patched(world);
+    assert_eq!(content(&made, "lib/made.txt").as_deref(), Some("made\n"), "{what}");
+    assert_eq!(content(&made, "lib/b.txt").as_deref(), Some("two\n"), "{what}");
+    assert_eq!(world.read("lib/b.txt"), "two\n", "{what}");
+    let told = unruled(&world.result());
+    assert_eq!(told, ["lib/b.txt modified - no_rule restored"], "{what}");
+}
+
+/// A repository with these files, and a copy of it to apply the patch to.
+fn repository(files: &[(&str, &str)]) -> World {
+    let world = World::repo(files);
+    copy(&world.ws(), &world.path().join("base"));
+    world
+}
+
+/// A server that may write the tree has no part in what the author and a reviewer may change without a rule.
+#[test]
+fn what_a_server_writes_beside_a_step_or_an_approved_call_is_its_own_change() {
+    let Some(server) = super::mcp::small("beside") else {
+        return;
+    };
+    let files = [
+        ("src/a.txt", "one\n"),
+        ("lib/b.txt", "two\n"),
+        ("ask.sh", BESIDE),
+        (".gitignore", "starts.txt\n"),
+    ];
+    for level in ["full", "landlock"] {
+        let policy = format!("{}  - {{ allow: 's__*' }}\n", beside_policy(level));
+        let world = repository(&files);
+        let recipe = json!({
+            "version": 1, "name": "beside", "tools": { "mcp_servers": { "s": server } },
+            "steps": [{ "id": "ask", "prompt": "go" }, { "id": "own", "run": BESIDE }],
+        });
+        let replies = script(&[super::harness::calls("s__echo", json!({})), says("done")]);
+        world.recipe(&recipe.to_string(), &replies, &policy, &[]).exits(0);
+        assert_only_the_server_is_put_back(&world, level);
+
+        let world = repository(&files);
+        let recipe = json!({
+            "version": 1, "name": "beside", "tools": { "mcp_servers": { "s": server } },
+            "steps": [{ "id": "ask", "prompt": "go" }],
+        });
+        let replies = script(&[shell("bash ask.sh"), says("done")]);
+        world.recipe(&recipe.to_string(), &replies, &policy, &[]).exits(5);
+        let out = world.out().to_string_lossy().into_owned();
+        world.call(&["resume", &out, "--approve", "c1"]).exits(0);
+        assert_only_the_server_is_put_back(&world, level);
+    }
+}
+
+/// The command has ended, but for a process that it left and that gets a moment, when the step ends and the tree is read;
+/// reading takes longer than that moment, because there is much to read.
+#[test]
+fn a_command_that_ends_while_the_tree_is_read_made_its_own_changes() {
+    let job = "until [ -e src/go.txt ]; do sleep 0.01; done; echo evil > lib/b.txt; touch src/written.txt; sleep 60 &";
+    let world = repository(&[("src/a.txt", "one\n"), ("lib/b.txt", "two\n"), ("job.sh", job)]);
+    let recipe = json!({
+        "version": 1, "name": "beside",
+        "steps": [
+            { "id": "ask", "prompt": "go" },
+            { "id": "own", "run": "head -c 6000000 /dev/urandom > src/large.bin; echo made > src/made.txt; touch src/go.txt; \
+                                   until [ -e src/written.txt ]; do sleep 0.002; done" },
+        ],
+    });
+    let start = super::harness::calls(
+        "run_shell_command",
+        json!({ "command": "bash job.sh", "is_background": true }),
+    );
+    world
+        .recipe(
+            &recipe.to_string(),
+            &script(&[start, says("done")]),
+            &beside_policy("full"),
+            &[],
+        )
+        .exits(0);
+    let made = patched(&world);
+    assert_eq!(content(&made, "src/made.txt").as_deref(), Some("made\n"), "the control");
+    assert_eq!(content(&made, "lib/b.txt").as_deref(), Some("two\n"));
+    assert_eq!(unruled(&world.result()), ["lib/b.txt modified - no_rule restored"]);
+}

@@ -212,11 +212,12 @@ fn link_target(deps: &Deps, path: &str) -> Option<ResolvedPath> {
     })
 }
 
-/// Who made the changes since the last measurement. While a background command runs, they count as the model's.
+/// Who made the changes since the last measurement. If a background command runs, or has ended and is not recorded yet,
+/// they count as the model's.
 fn author(deps: &Deps, state: &RunState) -> Author {
     match state.author {
         Some(Author::TrustedStep) if !deps.trusted => Author::Call,
-        Some(author) if !deps.scope.jobs.any_running() => author,
+        Some(author) if !deps.scope.jobs.any_untold() => author,
         _ => Author::Call,
     }
 }

@@ -10,6 +10,7 @@ use super::signals::Answering;
 use super::spec::{ChildMessage, Spec, Task};
 use super::{filter, limits, notify, rules, trial};
 use crate::process::process_tree::{below, send, table};
+use crate::process::survivors::KILL_TIME;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, set_child_subreaper, wait};
 use std::io;
@@ -23,6 +24,8 @@ use std::time::{Duration, Instant};
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// How long background processes of the command may continue after it has ended.
 const GRACE: Duration = Duration::from_millis(200);
+/// How long it is tried to kill all processes before the parent is told, which goes on.
+pub(super) const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// Starts the command and supervises the tree to its end.
 pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(), String> {
@@ -51,12 +54,13 @@ pub(super) fn run(spec: &Spec, channel: &OwnedFd, groups: &Groups) -> Result<(),
         listener: handover.and_then(|handover| handover.receive(Mediator::of(spec, Answering::Init))),
         status: None,
     };
-    let (status, leftovers) = supervisor.run();
+    let (status, killed) = supervisor.run();
     let memory = supervisor.memory.was_over().then_some(spec.memory);
     let ended = ChildMessage::Ended {
         status,
-        leftovers,
+        leftovers: killed.found,
         memory,
+        left: killed.left,
     };
     send_message(channel, &ended);
     Ok(())
@@ -157,23 +161,25 @@ struct Supervisor<'a> {
 }
 
 impl Supervisor<'_> {
-    /// Waits for the command, gives its remaining processes a moment, then kills them. Returns the wait status, and how
-    /// many processes had to be killed.
-    fn run(&mut self) -> (i32, u32) {
+    /// Waits for the command, gives its remaining processes a moment, then kills them. Returns the wait status, and what
+    /// had to be killed.
+    fn run(&mut self) -> (i32, Killed) {
         while !reap(self.command, &mut self.status) && self.status.is_none() {
             let patience = if self.watched.is_some() { 5 } else { 250 };
             let here = self.wait(Duration::from_millis(patience).min(self.memory.next()), true);
             let over = self.watched.as_ref().is_some_and(Watch::is_over) || self.memory.look(others);
             if !here || over {
-                return (libc::SIGKILL, end_all(self.command, &mut self.status));
+                // Without a parent nobody goes on.
+                let time = if here { HAND_OVER } else { KILL_TIME };
+                return (libc::SIGKILL, end_all(self.command, &mut self.status, time));
             }
         }
         let until = Instant::now() + GRACE;
         while !reap(self.command, &mut self.status) && Instant::now() < until {
             self.wait(Duration::from_millis(4), false);
         }
-        let leftovers = end_all(self.command, &mut self.status);
-        (self.status.unwrap_or(libc::SIGKILL), leftovers)
+        let killed = end_all(self.command, &mut self.status, HAND_OVER);
+        (self.status.unwrap_or(libc::SIGKILL), killed)
     }
 
     /// Waits for a while, or until the command ends if `for_end`, and answers calls. `false` when the parent has died.
@@ -266,25 +272,34 @@ fn machine() -> u64 {
     total.unwrap_or(0)
 }
 
-/// Kills every other process below this one. Returns how many there were.
-pub(super) fn end_all(command: Pid, status: &mut Option<i32>) -> u32 {
-    if reap(command, status) {
-        return 0;
-    }
-    let mut found = 0;
-    for _ in 0..1_000 {
+/// What had to be killed at the end.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Killed {
+    /// How many processes there were.
+    pub found: u32,
+    /// How many of them were still there when the time was up.
+    pub left: u32,
+}
+
+/// Kills every other process below this one, and waits at most this time for their end.
+pub(super) fn end_all(command: Pid, status: &mut Option<i32>, time: Duration) -> Killed {
+    let until = Instant::now() + time;
+    let count = |pids: &[i32]| u32::try_from(pids.len()).unwrap_or(u32::MAX);
+    let mut killed = Killed::default();
+    while !reap(command, status) {
         let others = others();
-        found = found.max(others.len());
+        killed.found = killed.found.max(count(&others));
         if others.len() > 24 {
             others.iter().for_each(|pid| send(*pid, Signal::STOP));
         }
         others.iter().for_each(|pid| send(*pid, Signal::KILL));
-        if reap(command, status) {
+        if Instant::now() > until {
+            killed.left = count(&others);
             break;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    u32::try_from(found).unwrap_or(u32::MAX)
+    killed
 }
 
 /// Closes the outputs here: only the command's tree should keep them open.

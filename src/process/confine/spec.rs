@@ -131,6 +131,8 @@ pub(crate) enum ChildMessage {
         /// The memory limit in bytes for which it was killed.
         #[serde(default)]
         memory: Option<u64>,
+        /// How many processes could not be killed; the parent goes on.
+        left: u32,
     },
 }
 

@@ -178,6 +178,45 @@ async fn a_daemon_does_not_outlive_its_command() {
     assert!(!lives("3013.5"));
 }
 
+/// A process that stops on its way out, because it is traced, as one that waits for a disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(unsafe_code, reason = "processes are traced by system calls")]
+async fn what_cannot_be_killed_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let traced = dir.path().join("traced");
+    let ready = dir.path().join("pid");
+    let tracer = std::thread::spawn(move || {
+        let pid = loop {
+            let text = std::fs::read_to_string(&ready).unwrap_or_default();
+            if let Some(pid) = text.strip_suffix('\n').and_then(|pid| pid.parse::<i32>().ok()) {
+                break pid;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        // SAFETY: changes only the other process.
+        let is_traced = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, libc::PTRACE_O_TRACEEXIT) == 0 };
+        tell.send(is_traced.then_some(pid)).unwrap();
+        std::fs::write(traced, "").unwrap();
+        // The end of this thread lets it go on.
+        let _ = ends.recv();
+    });
+    let text = "sleep 3019.5 >/dev/null 2>&1 & echo $! > pid; until [ -e traced ]; do sleep 0.01; done; echo done";
+    let got = run(shell(dir.path(), text), &open_confinement(dir.path()))
+        .await
+        .unwrap();
+    let Some(pid) = told.recv().unwrap() else {
+        return println!("skipped: this user may not trace processes");
+    };
+    assert_eq!((got.stdout.text.as_str(), got.exit.leftovers), ("done\n", 1));
+    let told = crate::process::survivors::told(dir.path()).unwrap();
+    assert!(told.contains(&format!("{pid} (sleep)")), "{told}");
+    assert_eq!(crate::process::survivors::told(Path::new("/")), None, "only there");
+    drop(end);
+    tracer.join().unwrap();
+}
+
 #[tokio::test]
 async fn an_inherited_pipe_does_not_hold_us() {
     let got = ran("sleep 3014.5 & echo done").await;
@@ -245,14 +284,16 @@ async fn jobs_go_on_are_read_and_end() {
     assert_eq!(short.output, "out\n");
     assert!(matches!(short.end, Some(crate::process::jobs::JobEnd::Exited { exit, .. }) if exit.code == Some(3)));
     assert!(jobs.any_running());
+    assert!(jobs.any_untold());
     assert_eq!(jobs.list().len(), 2);
     assert!(jobs.get(0).is_none() && jobs.get(3).is_none());
     assert_eq!(jobs.kill_all().await, 1);
-    assert!(!jobs.any_running());
+    assert!(!jobs.any_running() && jobs.any_untold());
     assert!(!lives("3017.5"));
     let ended: Vec<CallId> = jobs.take_ended().into_iter().map(|job| job.call).collect();
     assert_eq!(ended, [CallId::nth(1), CallId::nth(2)]);
     assert!(jobs.take_ended().is_empty(), "each is handed out once");
+    assert!(!jobs.any_untold());
 }
 
 #[tokio::test]

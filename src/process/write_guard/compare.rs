@@ -28,7 +28,7 @@ impl WriteGuard {
         }
         let mut undone = Undo::default();
         self.lived.set_ended();
-        let stopped = self.lived.freeze_others();
+        let stopped = self.lived.freeze_others_at_once();
         if !stopped.all() {
             undone.limit("limit:guard_freeze", Path::new(""), false);
         }

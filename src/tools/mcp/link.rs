@@ -94,6 +94,7 @@ async fn stdio(
 ) -> Result<Link, String> {
     let (notices, name) = (with.notices.clone(), name.to_owned());
     let what = Serve {
+        name: name.clone(),
         words: program.words.clone(),
         dir: program.dir.clone(),
         env: program.env.clone(),

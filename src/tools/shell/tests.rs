@@ -256,3 +256,73 @@ async fn the_last_lines_are_read() {
         "[earlier output is left out]\n499\n500\n[exit code 2]"
     );
 }
+
+/// Everything that is named `closed` is closed.
+#[derive(Debug)]
+struct OneClosed;
+
+impl crate::base::grant::ClosedPaths for OneClosed {
+    fn is_empty(&self) -> bool {
+        false
+    }
+
+    fn closed(&self, path: &str, _: bool) -> bool {
+        path == "closed"
+    }
+
+    fn why(&self, _: &str) -> (&'static str, Option<String>) {
+        ("protected_path", None)
+    }
+}
+
+/// Nobody gets the result of a call that is given up, but what its command changed without a grant is told.
+#[tokio::test]
+async fn what_a_call_changed_that_is_given_up_is_told() {
+    let bench = bench();
+    let mut scope = bench.scope.confinement.get().unwrap().clone();
+    scope.closed = Arc::new(OneClosed);
+    let confinement = scope;
+    let scope = Arc::new(ToolScope {
+        confinement: confinement.into(),
+        jobs: Jobs::default(),
+        results: bench.results.path().join("results").into(),
+        redactor: Arc::new(Redactor::default()),
+        memory: bench.results.path().join("memory"),
+        web: crate::tools::web::Web::default(),
+        servers: crate::tools::mcp::Servers::default(),
+        notices: crate::tools::notices::Notices::default(),
+    });
+    let context = ToolContext {
+        scope: Arc::clone(&scope),
+        ..bench.context()
+    };
+    let args = json!({ "command": "echo x > closed; echo x > open; sleep 60" });
+    let call = bench.call_in("run_shell_command", args, context);
+    let given_up = async {
+        while !bench.workspace.root().join("open").exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = call => panic!("it ended"),
+        () = given_up => {}
+    }
+    assert!(!bench.workspace.root().join("closed").exists(), "it is undone");
+    let told = scope.notices.take_undone();
+    let paths: Vec<&str> = told
+        .iter()
+        .flat_map(|(_, undone)| undone)
+        .map(|one| one.path.as_str())
+        .collect();
+    assert_eq!(paths, ["closed"]);
+    assert_eq!(told[0].0, crate::tools::notices::Unheard::Call(CallId::nth(3)));
+    // The control: a call that ends tells it in its result, and nowhere else.
+    let context = ToolContext {
+        scope: Arc::clone(&scope),
+        ..bench.context()
+    };
+    let args = json!({ "command": "echo x > closed" });
+    let out = bench.call_in("run_shell_command", args, context).await.unwrap();
+    assert_eq!((out.undone.len(), scope.notices.take_undone().len()), (1, 0));
+}

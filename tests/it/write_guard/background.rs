@@ -220,7 +220,7 @@ async fn background_commands_can_be_stopped() {
                 .unwrap()
                 .len()
         };
-        let frozen = jobs.freeze();
+        let frozen = jobs.freeze().await;
         assert!(frozen.all(), "{level:?}");
         let before = size();
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -229,5 +229,88 @@ async fn background_commands_can_be_stopped() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(size() > before, "{level:?}");
         assert_eq!(jobs.kill_all().await, 1);
+    }
+}
+
+/// So are a program whose first thread has ended, and one that waits for a child which it makes: `posix_spawn` returns
+/// when the child has opened its files, here a pipe that nobody writes.
+#[tokio::test]
+async fn threads_and_waiting_programs_can_be_stopped() {
+    let count = "import ctypes, os, threading
+def work():
+    out = open(\"count\", \"a\")
+    while True: out.write(\"x\"); out.flush()
+threading.Thread(target=work).start()
+ctypes.CDLL(None).syscall(60 if os.uname().machine == \"x86_64\" else 93, 0)";
+    let wait = "import os
+os.mkfifo(\"pipe\")
+open(\"count\", \"w\").write(\"x\")
+os.posix_spawn(\"/bin/true\", [\"true\"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, \"pipe\", os.O_RDONLY, 0)])
+open(\"spawned\", \"w\")";
+    for level in CONFINED {
+        for program in [count, wait] {
+            let ground = ground(level);
+            let at = |name: &str| ground.confinement.workspace.join(name);
+            let jobs = process::jobs::Jobs::default();
+            let command = format!("/usr/bin/python3 -c '{program}'");
+            let spawn = ground.spawn(&command, &Writes::Tree);
+            let job = (&CallId::nth(1), "job");
+            jobs.start(job, spawn, &ground.confinement, Duration::from_millis(300))
+                .await
+                .unwrap();
+            let size = || std::fs::metadata(at("count")).map_or(0, |data| data.len());
+            while size() == 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let begun = std::time::Instant::now();
+            let frozen = jobs.freeze().await;
+            assert!(frozen.all(), "{level:?}: {}", frozen.why_not());
+            assert!(
+                begun.elapsed() < Duration::from_secs(15),
+                "{level:?}: at the end of its time"
+            );
+            let before = size();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(size(), before, "{level:?}");
+            drop(frozen);
+            if program == wait {
+                std::fs::write(at("pipe"), "").unwrap();
+                while jobs.any_running() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                assert!(at("spawned").exists(), "{level:?}: it goes on as if nothing had been");
+            }
+            jobs.kill_all().await;
+        }
+    }
+}
+
+/// A git that is killed leaves its lock, and the next one works all the same.
+#[tokio::test]
+async fn a_killed_git_does_not_lock_out_the_next_one() {
+    for level in CONFINED {
+        let mut ground = ground(level);
+        ground.confinement.closed = std::sync::Arc::new(overnight::base::grant::NothingClosed);
+        let ws = &ground.confinement.workspace;
+        std::fs::remove_dir_all(ws.join(".git")).unwrap();
+        super::super::harness::git_in(ws, &["init", "-q"]);
+        super::super::harness::git_in(ws, &["add", "Makefile"]);
+        super::super::harness::git_in(ws, &["commit", "-qm", "first"]);
+        let git = "git -c user.name=a -c user.email=a@example.org";
+        let command = format!(
+            "echo new > Makefile; GIT_EDITOR=\"touch $TMPDIR/edits; sleep 60; true\" setsid {git} commit -a >$TMPDIR/log 2>&1 & \
+             n=0; until [ -e \"$TMPDIR/edits\" ] || [ $n = 500 ]; do sleep 0.01; n=$((n+1)); done; ls .git/index.lock || cat $TMPDIR/log"
+        );
+        let got = ground.run(&command, &Writes::Tree).await;
+        assert_eq!(got.stdout.text, ".git/index.lock\n", "{level:?}");
+        assert!(got.exit.leftovers > 0, "{level:?}");
+        assert_eq!(got.locks.removed, [".git/index.lock"], "{level:?}: {:?}", got.locks);
+        let next = ground
+            .run(
+                &format!("{git} commit -qam next && git log --oneline | wc -l"),
+                &Writes::Tree,
+            )
+            .await;
+        assert_eq!((next.exit.code, next.stdout.text.trim()), (Some(0), "2"), "{level:?}");
     }
 }
