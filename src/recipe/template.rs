@@ -53,6 +53,18 @@ impl StepValues {
         }
     }
 
+    /// With the output as `$(…)` of a shell gives it, but for one newline at its end only.
+    fn without_newline(&self) -> Self {
+        let cut = self
+            .output
+            .strip_suffix("\r\n")
+            .or_else(|| self.output.strip_suffix('\n'));
+        Self {
+            output: cut.unwrap_or(&self.output).to_owned(),
+            ..self.clone()
+        }
+    }
+
     fn value(&self) -> minijinja::Value {
         minijinja::Value::from_pairs([
             ("output", minijinja::Value::from(self.output.as_str())),
@@ -82,15 +94,24 @@ pub fn render(text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateE
 }
 
 /// Evaluates the expression of a condition (`when`): whether its value counts as true. Empty texts and lists, 0, `false`
-/// and `none` do not.
+/// and `none` do not. The output of a step is compared without the newline at its end.
 ///
 /// # Errors
 /// Invalid syntax, an undefined name, an unknown filter, or a limit of work.
 pub fn condition(text: &str, scope: &TemplateScope<'_>) -> Result<bool, TemplateError> {
     let mut env = environment();
     env.add_filter("raw", |value: minijinja::Value| value);
+    let steps: StepOutputs = scope
+        .steps
+        .iter()
+        .map(|(id, step)| (id.clone(), step.without_newline()))
+        .collect();
+    let scope = TemplateScope {
+        steps: &steps,
+        ..*scope
+    };
     let value = compiled(&env, text)?
-        .eval(context(scope))
+        .eval(context(&scope))
         .map_err(|error| TemplateError::from_engine(&error, text))?;
     match value.is_undefined() {
         true => Err(TemplateError {
@@ -169,6 +190,11 @@ pub fn render_command(text: &str, scope: &TemplateScope<'_>) -> Result<String, T
     let marked = run(&env, text, scope)?;
     let words = lock(&words);
     shell::fill(&marked, &words)
+}
+
+/// Whether a command with its values filled in runs nothing: it has only blanks and empty quoted values.
+pub fn is_empty_command(filled: &str) -> bool {
+    filled.split_whitespace().all(|word| word == "''")
 }
 
 /// Text that the author trusts: it is inserted into a command unquoted, and counts as the author's text in a prompt.
