@@ -80,7 +80,7 @@ pub fn apply(
         let end = script.map_or(pass.words.len(), |(at, _)| *at);
         response_files(&mut pass, end);
     }
-    if program == "pnpm" && runs_shell(&pass) {
+    if super::runners::hands_to_shell(program, pass.words) {
         let reason = "with `-c` before the command it runs the words as a text for a shell";
         concern(&mut pass, NEVER_SPELLED, "program_argument", reason);
     }
@@ -101,17 +101,6 @@ fn response_files(pass: &mut Pass<'_, '_>, end: usize) {
             concern(pass, at, "program_argument", &reason);
         }
     }
-}
-
-/// Whether pnpm hands the words of `exec` and `dlx` to a shell, which an option before the command asks for.
-fn runs_shell(pass: &Pass<'_, '_>) -> bool {
-    let texts: Vec<&str> = pass.words.iter().skip(1).map(|word| word.text.as_str()).collect();
-    let command = texts.iter().position(|text| ["exec", "dlx"].contains(text));
-    let mut options = texts.iter().take(command.unwrap_or(0));
-    options.any(|text| match text.strip_prefix("--") {
-        Some(name) => name.len() > 4 && "shell-mode".starts_with(name.split('=').next().unwrap_or_default()),
-        None => text.starts_with('-') && text.contains('c'),
-    })
 }
 
 /// The option of git that is a `cd` for this command.

@@ -289,9 +289,16 @@ pub(super) fn look(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWor
     if runners().next().is_none() {
         return Seen::Nothing;
     }
+    if hands_to_shell(program, words) {
+        return Seen::Nothing;
+    }
     // The word after an option that the profile does not know is its value for some programs.
-    for takes_value in [false, true] {
-        let leading = leading(walk, words, program, takes_value);
+    let readings = [None, Some(false), Some(true)];
+    for reading in readings {
+        let leading = match reading {
+            None => Leading::none(),
+            Some(takes_value) => leading(walk, words, program, takes_value),
+        };
         for runner in runners() {
             for sub in runner.subs {
                 let seen = behind(walk, state, words, program, runner, sub, &leading);
@@ -300,11 +307,25 @@ pub(super) fn look(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWor
                 }
             }
         }
-        if !leading.is_guessed {
+        if reading.is_some() && !leading.is_guessed {
             break;
         }
     }
     Seen::Nothing
+}
+
+/// Whether pnpm hands the words behind `exec` or `dlx` to a shell, which an option before the command asks for.
+pub(super) fn hands_to_shell(program: &str, words: &[ShellWord]) -> bool {
+    let texts = words.iter().skip(1).map(|word| word.text.as_str());
+    let command = texts.clone().position(|text| ["exec", "dlx"].contains(&text));
+    let Some(command) = command.filter(|_| program == "pnpm") else {
+        return false;
+    };
+    texts.take(command).any(|text| match text.strip_prefix("--") {
+        // Options may be abbreviated.
+        Some(name) => name.len() > 4 && "shell-mode".starts_with(name.split('=').next().unwrap_or_default()),
+        None => text.starts_with('-') && text.contains('c'),
+    })
 }
 
 /// The words of a runner before its subcommand.
@@ -320,15 +341,22 @@ struct Leading {
     is_guessed: bool,
 }
 
+impl Leading {
+    /// No words.
+    fn none() -> Self {
+        Self {
+            end: 1,
+            passed_over: Vec::new(),
+            unnamed: None,
+            is_guessed: false,
+        }
+    }
+}
+
 /// Reads the options of a runner before its subcommand, and the words that its profile says are passed over
 /// (`yarn workspace NAME`).
 fn leading(walk: &CommandWalk<'_>, words: &[ShellWord], program: &str, takes_value: bool) -> Leading {
-    let mut found = Leading {
-        end: 1,
-        passed_over: Vec::new(),
-        unnamed: None,
-        is_guessed: false,
-    };
+    let mut found = Leading::none();
     let Some(profile) = profiles::of(walk.grants.profiles, program) else {
         return found;
     };

@@ -72,7 +72,9 @@ pub(super) fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
             let problem = Diagnostic::error("empty-text", text.span, message);
             render
                 .problems
-                .push(problem.help("give other values, or write `when` so that the step is skipped then"));
+                .push(problem.help(
+                "give other values, write `when` so that the step is skipped then, or `true` where nothing is to be run",
+            ));
         }
         if let Some(when) = &step.when {
             let names_steps = template::condition_names(&when.value).is_ok_and(|names| of_steps(&names));
