@@ -52,8 +52,10 @@ fn chosen(simple: &Simple) -> Vec<&str> {
         return Vec::new();
     }
     let is_git = simple.program == "git";
-    // `git diff` shows the whole tree from wherever it starts, `git grep` only what is below the directory.
-    let whole_tree = is_git && !words(simple).any(|word| word == "grep");
+    // `git diff` shows the whole tree from wherever it starts, `git grep` only what is below the directory, unless a word
+    // such as `:/` begins at the top.
+    let stays = git_command(simple) == Some("grep") && !words(simple).any(|word| word.starts_with(':'));
+    let whole_tree = is_git && !stays;
     match simple.entered.as_ref().filter(|_| is_git).or(simple.dirs.as_ref()) {
         Some(starts) if !whole_tree => starts.iter().map(String::as_str).collect(),
         _ => vec![""],
@@ -72,6 +74,18 @@ fn searches_input(simple: &Simple) -> bool {
 pub(crate) fn forget_pipes(reading: &mut CommandReading) {
     if reading.commands.iter().any(|simple| simple.deferred.is_some()) {
         reading.commands.iter_mut().for_each(|simple| simple.piped = false);
+    }
+}
+
+/// The subcommand of git: the first word that is neither an option nor the value of one before it.
+fn git_command(simple: &Simple) -> Option<&str> {
+    let mut words = words(simple);
+    loop {
+        match words.next()? {
+            "-C" | "-c" => _ = words.next(),
+            word if word.starts_with('-') => {}
+            word => return Some(word),
+        }
     }
 }
 
