@@ -44,7 +44,10 @@ pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), RunEr
     let run = match &step.work {
         StepWork::Run { .. } if !wanted => None,
         // If the command cannot be rendered, the error is reported when the command runs.
-        StepWork::Run { command, .. } => Some(command_text(deps, ledger, command).unwrap_or_else(|_| command.clone())),
+        StepWork::Run { command, .. } => {
+            let filled = command_text(deps, ledger, &format!("step {}", step.id), command);
+            Some(filled.unwrap_or_else(|_| command.clone()))
+        }
         StepWork::Prompt { .. } => None,
     };
     Ok(ledger.record(EventKind::StepStarted {
@@ -65,18 +68,32 @@ fn step(deps: &Deps, index: usize) -> Result<&PlanStep, RunError> {
 const COMMAND_BYTES: usize = 120 << 10;
 
 /// A command's text with the outputs of earlier steps filled in, quoted for the shell.
-fn command_text(deps: &Deps, ledger: &Ledger, text: &str) -> Result<String, RunError> {
+///
+/// # Errors
+/// [`RunError::Ended`] if it cannot be rendered, is too long for a shell, or nothing is left to run, which a shell would
+/// report as a success.
+fn command_text(deps: &Deps, ledger: &Ledger, what: &str, text: &str) -> Result<String, RunError> {
     let filled = template::render_command(text, &deps.plan.scope(&ledger.state.outputs)).map_err(unrendered)?;
     if filled.len() > COMMAND_BYTES {
         let message = format!(
-            "a command is longer than {} KiB with its values filled in, which no program can be started with: let the earlier step \
-             write a file, and read that in the command (it begins `{}`)",
+            "the command of {what} is longer than {} KiB with its values filled in, which no program can be started with: let the \
+             earlier step write a file, and read that in the command (it begins `{}`)",
             COMMAND_BYTES >> 10,
             shortened(text.trim(), 60)
         );
         return Err(RunError::Ended(RunOutcome::new(Verdict::Invalid, "template", message)));
     }
-    Ok(filled)
+    match template::is_empty_command(&filled) {
+        true => Err(empty(&format!("the command of {what}"))),
+        false => Ok(filled),
+    }
+}
+
+/// The end of a run whose command or prompt says nothing once its values are filled in.
+fn empty(what: &str) -> RunError {
+    let message =
+        format!("{what} is empty once its values are filled in; write `when` so that the step is skipped then");
+    RunError::Ended(RunOutcome::new(Verdict::Invalid, "template", message))
 }
 
 fn unrendered(error: template::TemplateError) -> RunError {
@@ -99,7 +116,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
         return Err(RunError::Environment("a prompt step has no command".to_owned()));
     };
     preconditions.prepare_for_commands(deps, ledger).await?;
-    let command = command_text(deps, ledger, command)?;
+    let command = command_text(deps, ledger, &format!("step {}", step.id), command)?;
     let what = AuthorCommand {
         text: &command,
         time: Duration::from_millis(*timeout_ms),
@@ -225,6 +242,9 @@ pub fn record_prompt(deps: &Deps, ledger: &mut Ledger, why: PromptReason) -> Res
                 return Err(RunError::Environment("a command step has no prompt".to_owned()));
             };
             let mut text = template::render(template, &deps.plan.scope(&state.outputs)).map_err(unrendered)?;
+            if text.trim().is_empty() && mcp.is_none() {
+                return Err(empty(&format!("the prompt of step {}", step.id)));
+            }
             text.push_str(&prompt::answer_schemas(step));
             let author = template::render_author(template, &deps.plan.scope(&state.outputs)).map_err(unrendered)?;
             let given = state.prompts.iter().find(|given| given.step == step.id);
@@ -357,7 +377,7 @@ pub async fn check(
     let result = match &check.what {
         CheckWhat::Run { command, timeout_ms } | CheckWhat::AnswerRun { command, timeout_ms } => {
             preconditions.prepare_for_commands(deps, ledger).await?;
-            let text = command_text(deps, ledger, command)?;
+            let text = command_text(deps, ledger, &format!("check {}", check.name), command)?;
             let of_answer = check.what.is_of_answer();
             let what = AuthorCommand {
                 text: &text,

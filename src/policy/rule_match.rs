@@ -7,9 +7,9 @@ use super::model::{CommandPrefix, Except, Rule, RuleEffect, RuleRuns};
 use super::needs::{Need, ShellReader, line};
 use super::shell::{
     self, CommandRefusal, FileUse, Simple, best_match, covers, deny_covers, matched, may_hold, names_program,
-    open_concern, searched, surely_covers, unvouched,
+    open_concern, searched, searched_unnamed, surely_covers, unvouched,
 };
-use crate::base::access::ResolvedPath;
+use crate::base::access::{PathStatus, ResolvedPath};
 use crate::base::call::Touches;
 use crate::base::grant::Starts;
 use crate::base::ruling::{PolicyInput, shown_rule};
@@ -270,12 +270,18 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         };
         fits.map_err(|why| off_limits(rule, simple, place.shown(), why))?;
     }
-    if rule.except.paths.is_empty() {
+    if rule.except.paths.is_empty() && opens_only_repository(rule) {
         return Ok(());
     }
     // Without a judge nothing asks again what the unknown words have become.
     if let Some(concern) = simple.concern().filter(|concern| concern.code == "opaque_argument") {
         return Err(Mismatch::of(concern.clone()));
+    }
+    if !opens_only_repository(rule) {
+        chooses_within(rule, simple)?;
+    }
+    if rule.except.paths.is_empty() {
+        return Ok(());
     }
     let held = |dir: &&str| rule.except.paths.iter().any(|pattern| may_hold(simple, dir, pattern));
     match searched(simple).into_iter().find(held) {
@@ -289,6 +295,37 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
             Err(off_limits(rule, simple, shown, why))
         }
     }
+}
+
+/// Whether the directories that a command searches without naming them are within the `paths` of a rule.
+fn chooses_within(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
+    let Some(patterns) = &rule.paths else {
+        return Ok(());
+    };
+    let is_within = |dir: &&str| {
+        let place = ResolvedPath {
+            found: PathStatus::Dir,
+            ..ResolvedPath::of_tree(dir)
+        };
+        patterns.iter().any(|pattern| pattern.covers(&place, false))
+    };
+    let Some(dir) = searched_unnamed(simple).into_iter().find(|dir| !is_within(dir)) else {
+        return Ok(());
+    };
+    let (name, program) = (shown_rule(&rule.name), &simple.program);
+    let shown = if dir.is_empty() { "." } else { dir };
+    Err(Mismatch::near(
+        "it searches a directory that no path covers",
+        CommandRefusal::new(
+            NO_RULE,
+            format!(
+                "rule {name} allows `{program}` only on {}; `{}` names no place, so it searches {shown}",
+                limits(rule),
+                line(simple)
+            ),
+            format!("name what it searches within these paths, or change `paths` of rule {name}"),
+        ),
+    ))
 }
 
 /// Programs with options that name a file of further program text (`-f`), which nobody reads here.

@@ -5,6 +5,7 @@
 //! quotes every `{{ value }}` for the shell unless it is written `{{ value | raw }}`.
 
 mod agentic_workflow;
+mod comparisons;
 mod documents;
 mod gemini_command;
 mod goose;

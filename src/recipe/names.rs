@@ -1,6 +1,7 @@
 //! Checks templates statically: every name is declared, and every value in a command can be quoted.
 
-use super::model::{CheckKind, InputSpec, Recipe, SchemaSpec, StepSource};
+use super::comparisons;
+use super::model::{CheckKind, InputSpec, Parameter, Recipe, SchemaSpec, StepSource};
 use super::plan::InputFormat;
 use super::template::{self, FreeName, STEP_FIELDS, TemplateError};
 use crate::diag::diagnostic::list;
@@ -15,6 +16,7 @@ pub const DELIVERY_NAMES: [&str; 6] = ["answer", "result", "summary", "recipe", 
 struct Check<'a> {
     files: &'a SourceFiles,
     parameters: Vec<&'a str>,
+    specs: &'a [Parameter],
     input: Option<InputFormat>,
     /// The only keys that the schema of the input allows, if it is in the recipe and allows no others.
     input_keys: Option<Vec<&'a str>>,
@@ -29,6 +31,7 @@ pub(super) fn check(files: &SourceFiles, recipe: &Recipe, problems: &mut Problem
     let mut check = Check {
         files,
         parameters: recipe.parameters.iter().map(|p| p.name.value.as_str()).collect(),
+        specs: &recipe.parameters,
         input: recipe.input.as_ref().map(|input| input.format),
         input_keys: recipe.input.as_ref().and_then(only_keys),
         commands: recipe
@@ -141,6 +144,11 @@ impl Check<'_> {
         match template::condition_names(&text.value) {
             Ok(names) => self.names(text, &names, earlier),
             Err(error) => self.problems.push(problem(self.files, text, error)),
+        }
+        for one in comparisons::settled(&text.value, self.specs) {
+            let span = text.locate(self.files, one.range);
+            let problem = Diagnostic::error("settled-comparison", span, one.message);
+            self.problems.push(problem.help(one.help));
         }
     }
 

@@ -64,6 +64,18 @@ impl StepValues {
         }
     }
 
+    /// With the output as `$(…)` of a shell gives it, but for one newline at its end only.
+    fn without_newline(&self) -> Self {
+        let cut = self
+            .output
+            .strip_suffix("\r\n")
+            .or_else(|| self.output.strip_suffix('\n'));
+        Self {
+            output: cut.unwrap_or(&self.output).to_owned(),
+            ..self.clone()
+        }
+    }
+
     fn value(&self) -> minijinja::Value {
         minijinja::Value::from_pairs([
             ("output", minijinja::Value::from(self.output.as_str())),
@@ -126,7 +138,7 @@ pub fn render(text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateE
 }
 
 /// Evaluates the expression of a condition (`when`): whether its value counts as true. Empty texts and lists, 0, `false`
-/// and `none` do not.
+/// and `none` do not. The output of a step is compared without the newline at its end.
 ///
 /// # Errors
 /// Invalid syntax, an undefined name, an unknown filter, or a limit of work; also an output that was cut, if the condition
@@ -138,7 +150,7 @@ pub fn condition(text: &str, scope: &TemplateScope<'_>) -> Result<bool, Template
     let cut: BTreeMap<&str, Arc<CutStep>> = cut
         .map(|(id, step)| {
             let step = CutStep {
-                values: step.value(),
+                values: step.without_newline().value(),
                 reads_output: AtomicBool::new(false),
                 reads_cut: AtomicBool::new(false),
             };
@@ -147,7 +159,7 @@ pub fn condition(text: &str, scope: &TemplateScope<'_>) -> Result<bool, Template
         .collect();
     let of_step = |id: &str, step: &StepValues| match cut.get(id) {
         Some(step) => minijinja::Value::from_dyn_object(Arc::clone(step)),
-        None => step.value(),
+        None => step.without_newline().value(),
     };
     let value = compiled(&env, text)?
         .eval(context_of(scope, &of_step))
@@ -241,6 +253,11 @@ pub fn render_command(text: &str, scope: &TemplateScope<'_>) -> Result<String, T
     let marked = run(&env, text, scope)?;
     let words = lock(&words);
     shell::fill(&marked, &words)
+}
+
+/// Whether a command with its values filled in runs nothing: it has only blanks and empty quoted values.
+pub fn is_empty_command(filled: &str) -> bool {
+    filled.split_whitespace().all(|word| word == "''")
 }
 
 /// Text that the author trusts: it is inserted into a command unquoted, and counts as the author's text in a prompt.

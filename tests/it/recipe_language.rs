@@ -637,6 +637,123 @@ fn a_condition_that_cannot_be_evaluated_ends_the_run() {
     );
 }
 
+/// A command prints a newline at its end, which no one writes in a comparison.
+#[test]
+fn an_output_is_compared_without_the_newline_at_its_end() {
+    let recipe = "version: 1\nname: w\nsteps:\n  - { id: a, run: echo yes }\n  - { id: b, when: 'steps.a.output == \"yes\"', run: echo b }\n  \
+                  - { id: c, when: 'steps.a.output == \"ye\" or \"s\\n\" in steps.a.output', run: echo c }\n";
+    let world = World::repo(&[]);
+    world.recipe(recipe, &script(&[]), &open_policy(&[]), &[]).exits(0);
+    let result = world.result();
+    let statuses: Vec<&Value> = (0..3).map(|at| &result["steps"][at]["status"]).collect();
+    assert_eq!(statuses, ["passed", "passed", "skipped"]);
+}
+
+/// A shell runs nothing with success, and a model has nothing to do, so both are mistakes.
+#[test]
+fn what_is_empty_once_its_values_are_filled_in_is_an_error() {
+    let recipe = |steps: &str| {
+        format!("version: 1\nname: w\nparameters: [{{ name: x, type: string, default: '' }}]\nsteps:\n{steps}")
+    };
+    for (steps, filled, told) in [
+        (
+            "  - { id: b, run: '{{ x | raw }}' }\n",
+            "echo b",
+            "error[empty-text]: this command is empty once its values are filled in",
+        ),
+        (
+            "  - { id: b, run: '{{ x }}' }\n",
+            "pwd",
+            "error[empty-text]: this command is empty",
+        ),
+        (
+            "  - { id: b, prompt: '{{ x }}' }\n",
+            "Look.",
+            "error[empty-text]: this prompt is empty once its values are filled in",
+        ),
+        (
+            "  - { id: b, prompt: Look., checks: [{ name: c, run: '{{ x | raw }}' }] }\n",
+            "true",
+            "error[empty-text]: this command is empty",
+        ),
+        // What earlier steps print is known only then.
+        (
+            "  - { id: a, run: 'echo {{ x }}' }\n  - { id: b, run: '{{ steps.a.output | trim | raw }}' }\n",
+            "pwd",
+            "the command of step b is empty once its values are filled in",
+        ),
+        (
+            "  - { id: a, run: 'echo {{ x }}' }\n  - { id: b, prompt: '{{ steps.a.output }}' }\n",
+            "Look.",
+            "the prompt of step b is empty once its values are filled in",
+        ),
+        (
+            "  - { id: a, run: 'echo {{ x }}' }\n  - { id: b, prompt: Look., checks: [{ name: c, run: '{{ steps.a.output | trim | raw }}' }] }\n",
+            "true",
+            "the command of check c is empty once its values are filled in",
+        ),
+    ] {
+        for (value, code) in [("", 3), (filled, 0)] {
+            let world = World::repo(&[]);
+            let given = format!("x={value}");
+            let done = world.recipe(
+                &recipe(steps),
+                &script(&[says("done")]),
+                &open_policy(&[]),
+                &["--param", &given],
+            );
+            assert_eq!(done.code, code, "{steps} {value:?}: {}", done.stderr);
+            assert_eq!(
+                done.stderr.contains(told),
+                code == 3,
+                "{steps} {value:?}: {}",
+                done.stderr
+            );
+        }
+    }
+    let world = World::repo(&[]);
+    let skipped = recipe("  - { id: b, when: x, run: '{{ x | raw }}' }\n");
+    world.recipe(&skipped, &script(&[]), &open_policy(&[]), &[]).exits(0);
+}
+
+#[test]
+fn a_comparison_that_no_value_satisfies_is_told_by_the_check() {
+    let world = World::repo(&[]);
+    let recipe = |when: &str| {
+        format!(
+            "version: 1\nname: w\nparameters: [{{ name: kind, type: enum, choices: [bug, feature], default: bug }}]\nsteps:\n  \
+             - {{ id: a, run: echo x }}\n  - id: b\n    when: {when}\n    run: echo {{{{ kind }}}}\n"
+        )
+    };
+    for (when, told) in [
+        (
+            "kind == \"bugs\"",
+            "error[settled-comparison]: the comparison never holds: `kind` can only be",
+        ),
+        (
+            "steps.a.status == \"failed\"",
+            "error[settled-comparison]: the comparison never holds: the status of a step",
+        ),
+        (
+            "steps.c.exit_code == 0",
+            "error[undefined-name]: no step `c` comes before this",
+        ),
+        (
+            "steps[\"c\"].exit_code == 0",
+            "error[undefined-name]: no step `c` comes before this",
+        ),
+    ] {
+        let file = world.beside("r.yaml", recipe(when));
+        let done = world.call(&["recipe", "check", &file]).exits(3);
+        assert!(done.stderr.contains(told), "{when}: {}", done.stderr);
+    }
+    let file = world.beside(
+        "r.yaml",
+        recipe("kind == \"feature\" and steps.a.status != \"skipped\""),
+    );
+    world.call(&["recipe", "check", &file]).exits(0);
+}
+
 // Files beside the recipe
 
 const BESIDE: &str = "version: 1

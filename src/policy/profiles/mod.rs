@@ -80,6 +80,8 @@ pub enum ValueClass {
     Stdout,
     /// A command up to `;` or `+`, judged on its own.
     Command,
+    /// A text for a shell, judged on its own.
+    ShellText,
     /// A pattern of file names, which must not match secret-like files.
     Name,
     /// A file that a formatter reads, and may write unless it is protected.
@@ -201,6 +203,11 @@ pub const CLASSES: &[(&str, ValueClass, &str)] = &[
         "command",
         ValueClass::Command,
         "a command up to `;` or `+`, judged on its own",
+    ),
+    (
+        "shell-text",
+        ValueClass::ShellText,
+        "a text for a shell, judged on its own",
     ),
     (
         "name-pattern",
@@ -380,6 +387,10 @@ pub struct ArgumentSpec {
     pub least: usize,
     /// Options that a rule's prefix may skip.
     pub passed: Vec<String>,
+    /// Options whose value may begin with a dash: the program takes the next word whatever it is.
+    pub dashed: Vec<String>,
+    /// Whether the program replaces each word that begins with `@` by the words in that file, wherever the word is.
+    pub response_files: bool,
     /// Whether it writes the git directory: index, refs, objects.
     pub repository: bool,
     /// Whether it writes anywhere in the workspace; `None` means as the program's own table says.
@@ -432,6 +443,19 @@ pub type OwnProfiles = BTreeMap<String, Profile>;
 /// The profile of a program, by its bare name: the policy's own one if there is one, otherwise the built-in one.
 pub fn of<'a>(own: Option<&'a OwnProfiles>, program: &str) -> Option<&'a Profile> {
     own.and_then(|own| own.get(program)).or_else(|| builtin(program))
+}
+
+/// How many words a subcommand has that is passed over (`yarn workspace NAME`), if these words begin with one.
+pub fn passed_subcommand(profile: &Profile, words: &[&str]) -> Option<usize> {
+    let fits = |name: &[String]| {
+        name.len() <= words.len()
+            && name.iter().zip(words).all(|(wanted, word)| match wanted.as_str() {
+                "*" => !word.starts_with('-') && !word.is_empty(),
+                wanted => wanted == *word,
+            })
+    };
+    let mut passed = profile.subs.iter().filter(|(_, section)| section.skipped);
+    passed.find(|(name, _)| fits(name)).map(|(name, _)| name.len())
 }
 
 /// A table, parsed at first use.

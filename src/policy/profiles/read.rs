@@ -11,13 +11,16 @@ use crate::policy::helpers;
 const MAX_WORDS: usize = 5_000;
 
 /// Lists under `options` whose entries take no value.
-pub(super) const FLAG_LISTS: [&str; 3] = ["harmless", PASSED_OVER, "rewrites-input"];
+pub(super) const FLAG_LISTS: [&str; 4] = ["harmless", PASSED_OVER, "rewrites-input", DASHED];
+
+/// The list of the options whose value may begin with a dash. Another list says what the value is.
+const DASHED: &str = "takes-dashes";
 
 /// The list of the options that a rule's prefix may skip, and the trait of a subcommand that it may skip.
 const PASSED_OVER: &str = "passed-over";
 
 /// The values of `traits`.
-pub(super) const TRAITS: [&str; 8] = [
+pub(super) const TRAITS: [&str; 9] = [
     "all-harmless",
     "numbers",
     "one-dash",
@@ -26,6 +29,7 @@ pub(super) const TRAITS: [&str; 8] = [
     PASSED_OVER,
     "plus",
     "runs-input",
+    "response-files",
 ];
 
 /// Parses a profile. `what` names it in messages: "the profile of `psql`".
@@ -161,6 +165,7 @@ fn section(files: &SourceFiles, reader: &mut Reader<'_>, base: ArgumentSpec, pro
             PASSED_OVER => &mut section.skipped,
             "plus" => &mut section.plus,
             "runs-input" => &mut section.runs_input,
+            "response-files" => &mut section.response_files,
             _ => {
                 problems.push(unknown_word("trait", &word, &TRAITS));
                 continue;
@@ -240,6 +245,7 @@ fn options(files: &SourceFiles, node: &YamlNode, section: &mut ArgumentSpec, pro
     };
     let mut seen: Vec<String> = Vec::new();
     let mut passed: Vec<String> = Vec::new();
+    let mut dashed: Vec<Spanned<String>> = Vec::new();
     for entry in entries {
         let key = Spanned {
             value: entry.key.clone(),
@@ -270,6 +276,10 @@ fn options(files: &SourceFiles, node: &YamlNode, section: &mut ArgumentSpec, pro
             // An option that is passed over may take a value, whose class another list says.
             let listed = match entry.key.as_str() {
                 PASSED_OVER => &mut passed,
+                DASHED => {
+                    dashed.push(word);
+                    continue;
+                }
                 _ => &mut seen,
             };
             if listed.contains(&name) {
@@ -298,6 +308,17 @@ fn options(files: &SourceFiles, node: &YamlNode, section: &mut ArgumentSpec, pro
             section.options.insert(name.clone(), Arity::Flag);
         }
         section.passed.push(name);
+    }
+    for word in dashed {
+        if !matches!(section.options.get(&word.value), Some(Arity::Value(_))) {
+            let message = format!("`{}` takes no value as the next word", word.value);
+            problems.push(
+                Diagnostic::error("bad-option", word.span, message)
+                    .help("list it under the class of its value, such as `value`, too"),
+            );
+            continue;
+        }
+        section.dashed.push(word.value);
     }
 }
 

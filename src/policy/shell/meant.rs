@@ -1,13 +1,11 @@
 //! Finds the words of a deny rule in other spellings: abbreviated, in a group of short options, in the long or short
 //! form of an option, as an alias of a subcommand, after operands. If in doubt, a word matches.
 
+use super::npm_names;
 use super::spellings::{
-    ABBREVIATING, BETWEEN, COMMANDS, DASHLESS, MIXED, OPERANDS, OPTIONS, PLACES, PROGRAMS, SUBCOMMANDS, VERSIONED,
-    WITH_OBJECTS, WITH_TARGETS,
+    BETWEEN, COMMANDS, DASHLESS, INCLUDED, MIXED, OPERANDS, OPTIONS, PLACES, PROGRAMS, SCRIPT_RUNNERS, SUBCOMMANDS,
+    VERSIONED, WITH_OBJECTS, WITH_TARGETS,
 };
-
-/// The fewest characters of an abbreviated subcommand.
-const SHORTEST: usize = 2;
 
 /// The name under which the tables have a program: without a version, and the first of its names.
 pub fn family(program: &str) -> &str {
@@ -52,6 +50,14 @@ pub fn same_commands(words: &[&str]) -> Vec<(usize, Vec<String>)> {
             let replaced = std::iter::once(program).chain(listed(other));
             found.push((1 + listed(given).len(), replaced.map(str::to_owned).collect()));
         }
+    }
+    // `yarn run deploy` is `yarn deploy`.
+    if let [run, name, ..] = rest
+        && SCRIPT_RUNNERS.contains(&program)
+        && is_subcommand(program, "run", run)
+        && !name.starts_with('-')
+    {
+        found.push((2, vec![program.to_owned()]));
     }
     for pair in BETWEEN {
         for (given, other) in [(pair[0], pair[1]), (pair[1], pair[0])] {
@@ -112,19 +118,54 @@ pub fn is_subcommand(program: &str, wanted: &str, word: &str) -> bool {
         .filter(|(programs, names)| programs.contains(&program) && names.contains(&wanted))
         .flat_map(|(_, names)| names.iter().copied());
     let names: Vec<&str> = std::iter::once(wanted).chain(names).collect();
-    let short = ABBREVIATING.contains(&program) && word.len() > SHORTEST;
     let fits = |word: &str| {
-        names
-            .iter()
-            .any(|name| *name == word || short && name.starts_with(word))
+        names.contains(&word)
+            || program == "npm" && npm_names::may_mean(wanted, word).unwrap_or_default()
+            || program == "pnpm" && names.iter().any(|name| is_pattern_of(word, name))
     };
     let mut objects = word.split(',').filter_map(|object| object.split(['/', '.']).next());
     fits(word) || WITH_OBJECTS.contains(&program) && objects.any(fits)
 }
 
+/// Whether the word is a regular expression for names of scripts that pnpm runs (`pnpm run "/^dep/"`), and may fit the
+/// name. Only anchors and `.*` are understood; anything else may fit.
+fn is_pattern_of(word: &str, name: &str) -> bool {
+    let Some(pattern) = word.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')) else {
+        return false;
+    };
+    let (from_start, body) = match pattern.strip_prefix('^') {
+        Some(body) => (true, body),
+        None => (false, pattern),
+    };
+    let (to_end, body) = match body.strip_suffix('$') {
+        Some(body) => (true, body),
+        None => (false, body),
+    };
+    let is_plain = |part: &str| {
+        part.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b":_-".contains(&byte))
+    };
+    let parts: Vec<&str> = body.split(".*").collect();
+    if !parts.iter().all(|part| is_plain(part)) {
+        return true;
+    }
+    let mut rest = name;
+    for (index, part) in parts.iter().enumerate() {
+        let found = match index == 0 && from_start {
+            true => rest.starts_with(part).then_some(0),
+            false => rest.find(part),
+        };
+        let Some(at) = found else { return false };
+        rest = rest.get(at + part.len()..).unwrap_or_default();
+    }
+    let last = parts.last().copied().unwrap_or_default();
+    !to_end || rest.is_empty() || parts.len() > 1 && name.ends_with(last) || !from_start && name.ends_with(last)
+}
+
 /// Whether some word before `--` may be this option. `None` is an unknown word, which may be anything if `unknown` is
 /// set.
 pub fn has_option(program: &str, words: &[Option<&str>], wanted: &str, unknown: bool) -> bool {
+    let all: Vec<&str> = words.iter().copied().flatten().collect();
     let words: Vec<Option<&str>> = words.iter().copied().take_while(|word| *word != Some("--")).collect();
     if words.iter().any(Option::is_none) && unknown {
         return true;
@@ -133,7 +174,13 @@ pub fn has_option(program: &str, words: &[Option<&str>], wanted: &str, unknown: 
     let dashless = dashless.filter(|word| DASHLESS.contains(&program) && !word.starts_with('-'));
     let group = dashless.map(|word| format!("-{word}"));
     let words: Vec<&str> = words.into_iter().flatten().chain(group.as_deref()).collect();
-    if words.iter().any(|word| is_same(word, wanted)) || means_option(program, &words, wanted) {
+    if words.iter().any(|word| is_same(word, wanted)) || means_option(program, &all, wanted) {
+        return true;
+    }
+    let mut included = INCLUDED.iter().filter(|(of, ..)| *of == program);
+    if included.any(|(_, given, included)| {
+        is_named(program, wanted, included) && words.iter().any(|word| is_same(word, &format!("--{given}")))
+    }) {
         return true;
     }
     // The long name, and other letters for it, such as `-R` for `-r` of `rm`.
@@ -164,15 +211,17 @@ pub fn has_option(program: &str, words: &[Option<&str>], wanted: &str, unknown: 
     }
 }
 
-/// Whether an operand means the option (`+main` is `--force` for `git push`).
+/// Whether an option of a deny rule is the one with this long name.
+fn is_named(program: &str, wanted: &str, long: &str) -> bool {
+    let letters = forms(program).filter(|(_, name)| *name == long);
+    let mut letters = letters.map(|(letter, _)| format!("-{letter}"));
+    wanted == format!("--{long}") || letters.any(|letter| wanted == letter)
+}
+
+/// Whether an operand means the option (`+main` is `--force` for `git push`), before or behind `--`.
 fn means_option(program: &str, words: &[&str], wanted: &str) -> bool {
-    let name = |long: &'static str| -> bool {
-        let letters = forms(program).filter(|(_, name)| *name == long);
-        let mut letters = letters.map(|(letter, _)| format!("-{letter}"));
-        wanted == format!("--{long}") || letters.any(|letter| wanted == letter)
-    };
     let mut known = OPERANDS.iter().filter(|(of, ..)| *of == program);
-    known.any(|(_, sign, long)| name(long) && words.iter().any(|word| word.starts_with(*sign)))
+    known.any(|(_, sign, long)| is_named(program, wanted, long) && words.iter().any(|word| word.starts_with(*sign)))
 }
 
 /// Whether the words before `--` have the option with this value: in the next word, or attached (`-XPOST`,

@@ -10,6 +10,7 @@ mod chdir;
 mod extended;
 mod jq;
 mod meant;
+mod npm_names;
 mod operands;
 mod params;
 mod parse;
@@ -47,7 +48,7 @@ pub(crate) use prefix_match::{Match, best_match, names_program, shell_around, un
 pub use prefix_match::{PrefixWord, covers, deny_covers, matched, open_concern, parse_prefix, surely_covers, texts};
 pub(crate) use runners::{INSTALLED_DIRS, Launch, ecosystem_of, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
-pub(crate) use searched::{look_below, look_below_moved, may_hold, searched};
+pub(crate) use searched::{look_below, look_below_moved, may_hold, searched, searched_unnamed};
 pub use walk::{read, read_argv};
 pub use wrappers::{behind, is_wrapper};
 
@@ -97,6 +98,8 @@ pub struct Simple {
     pub(crate) reach: CommandReach,
     /// The directories in which it may start, relative to the workspace's root; `None` if they are unknown.
     pub(crate) dirs: Option<Vec<String>>,
+    /// The directories in which the program works, if an option of its own takes it to others (`git -C`).
+    pub(crate) entered: Option<Vec<String>>,
     /// Why it can be ruled on only at its exec: a word or the directory is unknown before.
     pub(crate) deferred: Option<CommandRefusal>,
     /// The programs that it starts and the files that it writes besides its operands, according to its profile.
@@ -119,6 +122,10 @@ pub struct Simple {
     pub(crate) opens_more: Option<String>,
     /// Whether it only asks for the program's version.
     pub(crate) asks_version: bool,
+    /// Whether an operand names what the program reads, according to its profile.
+    pub(crate) names_place: bool,
+    /// Whether its standard input certainly is a pipe or a file.
+    pub(crate) piped: bool,
     /// The directories that it searches, each with the paths below it that exceptions of rules may fit; `None` if those
     /// are not known.
     pub(crate) below: Vec<(String, Option<Vec<String>>)>,

@@ -18,19 +18,21 @@ pub fn apply(
     program: &str,
     redirected: bool,
 ) -> WordUse {
-    let mut entered = Cow::Borrowed(state);
+    let mut inside = Cow::Borrowed(state);
     let concerns = match program {
         // With a policy's own profile too: whatever it says of the option, git enters the directory.
-        "git" => enter(walk, entered.to_mut(), words),
+        "git" => enter(walk, inside.to_mut(), words),
         _ => Vec::new(),
     };
-    let state = &*entered;
+    let state = &*inside;
+    let entered = (program == "git").then(|| state.dirs.known().map(<[String]>::to_vec));
     let mut pass = Pass {
         walk,
         state,
         words,
         used: WordUse {
             concerns,
+            entered: entered.flatten(),
             ..WordUse::default()
         },
         operands: Vec::new(),
@@ -72,11 +74,33 @@ pub fn apply(
             unprofiled(&mut pass, 1);
         }
     }
+    if let Some(profile) = profiles::of(walk.grants.profiles, program).filter(|profile| profile.top.response_files) {
+        // What stands behind a script is for the script.
+        let script = pass.operands.first().filter(|_| profile.top.script);
+        let end = script.map_or(pass.words.len(), |(at, _)| *at);
+        response_files(&mut pass, end);
+    }
+    if super::runners::hands_to_shell(program, pass.words) {
+        let reason = "with `-c` before the command it runs the words as a text for a shell";
+        concern(&mut pass, NEVER_SPELLED, "program_argument", reason);
+    }
     // In an unknown directory no path can be judged.
     if state.dirs.known().is_none() && pass.words.len() > 1 && !is_harmless(program) {
         defer(&mut pass, 1);
     }
     pass.used
+}
+
+/// Refuses words that the program replaces by those in a file, wherever they are (`gcc -D @file`).
+fn response_files(pass: &mut Pass<'_, '_>, end: usize) {
+    for at in 1..end {
+        let is_named = pass.words[at].head.starts_with('@') || pass.words[at].text.starts_with('@');
+        let is_told = pass.used.concerns.iter().any(|(told, _)| *told == at);
+        if is_named && !is_told {
+            let reason = format!("`{}` may contain more arguments", pass.words[at].text);
+            concern(pass, at, "program_argument", &reason);
+        }
+    }
 }
 
 /// The option of git that is a `cd` for this command.
@@ -665,9 +689,11 @@ fn valued(
                     .text
                     .strip_prefix('-')
                     .is_some_and(|rest| match rest.chars().next() {
-                        Some(next) => !next.is_ascii_digit(),
+                        // No option begins with a blank or with another sign.
+                        Some(next) => next.is_ascii_alphabetic() || next == '-' || !next.is_ascii(),
                         None => section.runs_input,
                     });
+                let hidden = hidden && !section.dashed.iter().any(|option| option == name);
                 if hidden && !section.harmless && !section.single {
                     unknown(pass, at + 1, &value.text);
                 }
@@ -717,6 +743,14 @@ fn embedded(pass: &mut Pass<'_, '_>, at: usize) -> usize {
     at + length + 2
 }
 
+/// Whether an operand of this class says what the program reads, so that it does not choose a directory itself.
+fn names_place(class: ValueClass) -> bool {
+    matches!(
+        class,
+        ValueClass::In | ValueClass::Formatted | ValueClass::Archive | ValueClass::Loose | ValueClass::Rev
+    )
+}
+
 /// Options of copying programs that name the directory to copy into.
 const TARGET_DIRECTORY_OPTIONS: [&str; 2] = ["-t", "--target-directory"];
 
@@ -738,6 +772,7 @@ fn classify(pass: &mut Pass<'_, '_>, section: &ArgumentSpec) {
             None if index == last && index > 0 && section.last.is_some() && !is_directed => section.last,
             None => section.more,
         };
+        pass.used.names_place |= class.is_some_and(names_place);
         let in_place = section.in_place.iter().any(|name| pass.given.contains(name));
         let only_read = section.reading.iter().any(|name| pass.given.contains(name));
         match class {

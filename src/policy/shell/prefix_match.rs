@@ -113,7 +113,7 @@ pub(crate) fn best_match(prefix: &[PrefixWord], simple: &Simple, any: bool) -> O
         vouched.then_some(Match { end, launch: false })
     };
     let launched = |launch: &Launch| {
-        let end = in_words(prefix, &launch.program, &launch.words, &[])?;
+        let end = in_words(prefix, &launch.program, &launch.words, &launch.passed_over)?;
         let spelled = end > launch.name_at;
         (spelled || launch.covered || any).then(|| Match {
             end: if spelled {
@@ -471,9 +471,22 @@ mod tests {
                     "git push -f",
                     "git push -uf origin x",
                     "git push --forc",
+                    "git push -- origin +main",
+                    "git push --force-with-lease",
+                    "git push --force-w=main origin main",
+                    "git push --mirror",
+                    "git send-pack --force origin main",
                 ],
             ),
-            ("git push -f", &["git push origin -f", "git push --force"]),
+            (
+                "git push -f",
+                &["git push origin -f", "git push --force", "git push --mirr"],
+            ),
+            (
+                "git push --mirror",
+                &["git push --mirr x", "git push --m", "git send-pack --mirror x"],
+            ),
+            ("git push --prune", &["git push --pru x", "git push --mirror"]),
             (
                 "git branch -D",
                 &[
@@ -497,7 +510,77 @@ mod tests {
             ),
             ("cargo publish", &["cargo +nightly publish", "cargo -q publish"]),
             ("npm install", &["npm i x", "npm inst x", "npm add x", "npm --silent i"]),
-            ("npm publish", &["npm publ"]),
+            (
+                "npm publish",
+                &[
+                    "npm publ",
+                    "npm pu",
+                    "npm --silent publish",
+                    "npm stage publish",
+                    "yarn npm publish",
+                ],
+            ),
+            (
+                "npm run",
+                &[
+                    "npm runScript x",
+                    "npm run-script x",
+                    "npm rum x",
+                    "npm urn x",
+                    "npm run-s x",
+                ],
+            ),
+            ("npm run test", &["npm test", "npm t", "npm tst"]),
+            ("npm test", &["npm run test", "npm it", "npm cit"]),
+            (
+                "npm install",
+                &["npm it", "npm install-test", "npm installTest", "npm install-t"],
+            ),
+            (
+                "npm ci",
+                &[
+                    "npm clean-install",
+                    "npm cleanInstall",
+                    "npm ic",
+                    "npm install-clean",
+                    "npm isntall-clean",
+                    "npm cit",
+                    "npm sit",
+                    "npm install-ci-test",
+                    "npm clean-install-test",
+                ],
+            ),
+            ("npm dist-tag", &["npm distTag add x", "npm dist-tags ls"]),
+            (
+                "pnpm publish",
+                &[
+                    "pnpm -r publish",
+                    "pnpm recursive publish",
+                    "pnpm multi publish",
+                    "pnpm m publish",
+                ],
+            ),
+            (
+                "pnpm run deploy",
+                &[
+                    "pnpm run '/^dep/'",
+                    "pnpm '/^dep/'",
+                    "pnpm run '/.*loy$/'",
+                    "pnpm run '/^(deploy|x)$/'",
+                    "pnpm deploy",
+                    "pnpm -r run deploy",
+                    "pnpm recursive run deploy",
+                ],
+            ),
+            ("yarn run deploy", &["yarn deploy", "yarn workspaces run deploy"]),
+            (
+                "yarn npm publish",
+                &[
+                    "yarn workspaces foreach -A npm publish",
+                    "yarn workspace a npm publish",
+                    "yarn publish",
+                ],
+            ),
             ("cargo run", &["cargo r", "cargo +stable r"]),
             (
                 "docker run --privileged",
@@ -562,7 +645,12 @@ mod tests {
             ("git push --force", &["git push origin +main"]),
             (
                 "git push -d",
-                &["git push origin :main", "git push --delete origin main"],
+                &[
+                    "git push origin :main",
+                    "git push --delete origin main",
+                    "git push -- origin :main",
+                    "git push --prune origin",
+                ],
             ),
             ("git add", &["git stage ."]),
             ("git remote remove", &["git remote rm origin"]),
@@ -612,7 +700,13 @@ mod tests {
             ("rm -rf", &["rm -f x", "rm -r x", "rm -- -rf", "rm x"]),
             (
                 "git push --force",
-                &["git push", "git push -u origin x", "git push --follow-tags"],
+                &[
+                    "git push",
+                    "git push -u origin x",
+                    "git push --follow-tags",
+                    "git push -- origin main",
+                    "git push --prune origin",
+                ],
             ),
             ("git -c", &["git log -c", "git grep -c x", "git commit -m -c"]),
             ("bash -c", &["bash x.sh -c", "bash -n x.sh"]),
@@ -620,7 +714,17 @@ mod tests {
                 "pip install",
                 &["python3 -m pytest install", "python3 m.py pip install", "pip list"],
             ),
-            ("npm install", &["npm test", "npm info x"]),
+            ("npm install", &["npm test", "npm info x", "npm ci", "npm outdated"]),
+            ("npm ci", &["npm install", "npm i"]),
+            ("npm install-test", &["npm install", "npm test"]),
+            ("npm publish", &["npm pack", "npm run publish-docs", "npm prune"]),
+            ("npm run deploy", &["npm run dep", "npm test", "npm run build"]),
+            (
+                "pnpm run deploy",
+                &["pnpm run '/^build/'", "pnpm run test", "pnpm run '/^x.*y$/'"],
+            ),
+            ("pnpm publish", &["pnpm recursive list", "pnpm -r test"]),
+            ("yarn npm publish", &["yarn workspaces list", "yarn npm info x"]),
             ("cargo run", &["cargo test", "cargo rustc"]),
             ("helm upgrade --force", &["helm upgrade -f values.yaml web x"]),
             ("git status $", &["git status -s"]),

@@ -5,7 +5,7 @@ use super::scope::{CommandWalk, ShellState};
 use super::{CommandRefusal, ShellWord, place, wrappers};
 use crate::base::access::PathStatus;
 use crate::base::grant::Starts;
-use crate::policy::profiles::{self, Ecosystem, SideEffects, WriteExtent};
+use crate::policy::profiles::{self, Arity, Ecosystem, SideEffects, WriteExtent};
 
 /// How an installed program is started: by another program, or by its path in the tree.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,6 +26,8 @@ pub(crate) struct Launch {
     pub unvouched: Option<CommandRefusal>,
     /// Workspace files that determine what is started; whoever can write them can replace the program.
     pub relies_on: Vec<String>,
+    /// Indices in `words` of the runner's own words that a rule need not spell out (`npm --silent exec`).
+    pub passed_over: Vec<usize>,
 }
 
 /// Where a runner looks for the requested program.
@@ -56,6 +58,36 @@ struct Runner {
     /// Whether it passes on `--` and what follows unchanged. Other runners remove it, so that operands become options.
     verbatim: bool,
 }
+
+/// Options of a runner that change only what it prints, and whether it may use a network: rules need not name them. Where
+/// another program takes them for something else, its own lists do not have them.
+const QUIET: &[&str] = &[
+    "--silent",
+    "-s",
+    "--quiet",
+    "-q",
+    "--verbose",
+    "--color",
+    "--no-color",
+    "--no-progress",
+    "--loglevel",
+    "--reporter",
+    "--offline",
+    "--prefer-offline",
+    "--no-audit",
+    "--no-fund",
+    "--if-present",
+    "--non-interactive",
+    "--no",
+    "--no-install",
+    "--frozen",
+    "--locked",
+    "--no-sync",
+];
+
+/// The most words before the subcommand of a runner that are examined; a command with more starts nothing that a rule for
+/// the started program covers.
+const MAX_LEADING: usize = 64;
 
 const NPX_FLAGS: &[&str] = &[
     "-y",
@@ -253,15 +285,127 @@ pub(super) fn look(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWor
     if let Some(seen) = module(walk, state, words, program).or_else(|| cargo_alias(words, program)) {
         return seen;
     }
-    for runner in RUNNERS.iter().filter(|runner| runner.programs.contains(&program)) {
-        for sub in runner.subs {
-            let seen = behind(walk, state, words, program, runner, sub);
-            if !matches!(seen, Seen::Nothing) {
-                return seen;
+    let runners = || RUNNERS.iter().filter(|runner| runner.programs.contains(&program));
+    if runners().next().is_none() {
+        return Seen::Nothing;
+    }
+    if hands_to_shell(program, words) {
+        return Seen::Nothing;
+    }
+    // The word after an option that the profile does not know is its value for some programs.
+    let readings = [None, Some(false), Some(true)];
+    for reading in readings {
+        let leading = match reading {
+            None => Leading::none(),
+            Some(takes_value) => leading(walk, words, program, takes_value),
+        };
+        for runner in runners() {
+            for sub in runner.subs {
+                let seen = behind(walk, state, words, program, runner, sub, &leading);
+                if !matches!(seen, Seen::Nothing) {
+                    return seen;
+                }
             }
+        }
+        if reading.is_some() && !leading.is_guessed {
+            break;
         }
     }
     Seen::Nothing
+}
+
+/// Whether pnpm hands the words behind `exec` or `dlx` to a shell, which an option before the command asks for.
+pub(super) fn hands_to_shell(program: &str, words: &[ShellWord]) -> bool {
+    let texts = words.iter().skip(1).map(|word| word.text.as_str());
+    let command = texts.clone().position(|text| ["exec", "dlx"].contains(&text));
+    let Some(command) = command.filter(|_| program == "pnpm") else {
+        return false;
+    };
+    texts.take(command).any(|text| match text.strip_prefix("--") {
+        // Options may be abbreviated.
+        Some(name) => name.len() > 4 && "shell-mode".starts_with(name.split('=').next().unwrap_or_default()),
+        None => text.starts_with('-') && text.contains('c'),
+    })
+}
+
+/// The words of a runner before its subcommand.
+struct Leading {
+    /// The index of the first word after them.
+    end: usize,
+    /// Those that a rule need not name.
+    passed_over: Vec<usize>,
+    /// The first one that a rule for the started program does not cover: it chooses another directory, another package or
+    /// another configuration, or nobody knows what it does.
+    unnamed: Option<usize>,
+    /// Whether an option is unknown, so that the word after it may be its value.
+    is_guessed: bool,
+}
+
+impl Leading {
+    /// No words.
+    fn none() -> Self {
+        Self {
+            end: 1,
+            passed_over: Vec::new(),
+            unnamed: None,
+            is_guessed: false,
+        }
+    }
+}
+
+/// Reads the options of a runner before its subcommand, and the words that its profile says are passed over
+/// (`yarn workspace NAME`).
+fn leading(walk: &CommandWalk<'_>, words: &[ShellWord], program: &str, takes_value: bool) -> Leading {
+    let mut found = Leading::none();
+    let Some(profile) = profiles::of(walk.grants.profiles, program) else {
+        return found;
+    };
+    while let Some(text) = words
+        .get(found.end)
+        .and_then(ShellWord::exact)
+        .filter(|_| found.end < MAX_LEADING)
+    {
+        let start = found.end;
+        if let Some(length) = profiles::passed_subcommand(profile, &exact_words(words, start)) {
+            // It runs the command somewhere else, so the files here do not decide what is started.
+            found.unnamed = found.unnamed.or(Some(start));
+            found.end += length;
+            found.passed_over.extend(start..found.end);
+            continue;
+        }
+        if !text.starts_with('-') || text == "--" || text == "-" {
+            break;
+        }
+        let name = text.split_once('=').map_or(text, |(name, _)| name);
+        let has_value = name.len() < text.len();
+        let arity = profile.top.options.get(name);
+        found.is_guessed |= arity.is_none() && !has_value;
+        let takes_next = match arity {
+            Some(Arity::Value(_)) => !has_value,
+            Some(_) => false,
+            None => takes_value && !has_value,
+        };
+        found.end += 1 + usize::from(takes_next);
+        let value = match takes_next {
+            true => words.get(start + 1).and_then(ShellWord::exact),
+            false => text.split_once('=').map(|(_, value)| value),
+        };
+        let stays = value.is_none_or(|value| !value.starts_with(['-', '/', '~']) && !value.contains(".."));
+        let is_passed = profile.top.passed.iter().any(|passed| passed == name) && stays;
+        if is_passed {
+            found.passed_over.extend(start..found.end);
+        }
+        if !is_passed || !QUIET.contains(&name) {
+            found.unnamed = found.unnamed.or(Some(start));
+        }
+    }
+    found
+}
+
+/// The texts of the words from `start` on, up to the first one that is not known.
+fn exact_words(words: &[ShellWord], start: usize) -> Vec<&str> {
+    let rest = words.get(start..).unwrap_or_default();
+    rest.iter().map_while(ShellWord::exact).collect()
 }
 
 /// The name of an installed program, if a workspace path (`./` and the path from its root) is where package managers
@@ -399,6 +543,7 @@ fn module(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWord], progr
             covered: covers(walk, program, name),
             unvouched,
             relies_on,
+            passed_over: Vec::new(),
         },
     ))
 }
@@ -467,7 +612,8 @@ pub(super) fn covers(walk: &CommandWalk<'_>, runner: &str, name: &str) -> bool {
 /// Whether the runner runs scripts of `package.json` by this name (`yarn run lint`).
 pub(super) fn is_script(launch: &Launch) -> bool {
     let is = |at: usize, text: &str| launch.words.get(at).and_then(ShellWord::exact) == Some(text);
-    matches!(launch.program.as_str(), "yarn" | "pnpm" | "bun") && is(1, "run")
+    let first = (1..launch.words.len()).find(|at| !launch.passed_over.contains(at));
+    matches!(launch.program.as_str(), "yarn" | "pnpm" | "bun") && first.is_some_and(|at| is(at, "run"))
 }
 
 fn behind(
@@ -476,9 +622,11 @@ fn behind(
     words: &[ShellWord],
     program: &str,
     runner: &Runner,
-    sub: &str,
+    sub: &'static str,
+    leading: &Leading,
 ) -> Seen {
-    let mut at = 1;
+    let mut at = leading.end;
+    let mut passed_over = leading.passed_over.clone();
     for wanted in sub.split_whitespace() {
         if words.get(at).and_then(ShellWord::exact) != Some(wanted) {
             return Seen::Nothing;
@@ -491,6 +639,9 @@ fn behind(
             break;
         }
         if runner.flags.contains(&text) {
+            if QUIET.contains(&text) {
+                passed_over.push(at);
+            }
             at += 1;
         } else if runner.valued.contains(&text) && words.get(at + 1).is_some_and(|value| value.exact().is_some()) {
             at += 2;
@@ -510,6 +661,9 @@ fn behind(
         name_at: at,
         skipped,
         name,
+        sub,
+        unnamed: leading.unnamed,
+        passed_over: passed_over.clone(),
     };
     // The words from here on, as `python` gets them.
     let as_python = || {
@@ -570,6 +724,11 @@ struct Found<'a, 'w> {
     /// See [`Launch::skipped`].
     skipped: usize,
     name: &'a str,
+    /// The runner's subcommand.
+    sub: &'a str,
+    /// See [`Leading::unnamed`].
+    unnamed: Option<usize>,
+    passed_over: Vec<usize>,
 }
 
 impl Found<'_, '_> {
@@ -577,8 +736,17 @@ impl Found<'_, '_> {
     fn launch(mut self, mut inner: Vec<ShellWord>) -> Seen {
         let (relies_on, unvouched) = self.relies_on();
         let by_dashes = self.dashes(&mut inner);
-        let second = self.words.get(1).and_then(ShellWord::exact);
-        let spelled_script = self.runner.lookup == Lookup::NodeScript && second == Some("run");
+        let spelled_script = self.runner.lookup == Lookup::NodeScript && self.sub == "run";
+        let by_option = self.unnamed.and_then(|at| self.words.get(at)).map(|word| {
+            CommandRefusal::new(
+                "program_argument",
+                format!(
+                    "`{}` before the name of a program may choose another directory, package or configuration",
+                    word.text
+                ),
+                format!("leave `{}` out, or name `{}` in the rule", word.text, self.written()),
+            )
+        });
         Seen::Starts(
             inner,
             Launch {
@@ -588,8 +756,9 @@ impl Found<'_, '_> {
                 skipped: self.skipped,
                 runner: true,
                 covered: spelled_script || covers(self.walk, self.program, self.name),
-                unvouched: unvouched.or(by_dashes),
+                unvouched: unvouched.or(by_dashes).or(by_option),
                 relies_on,
+                passed_over: self.passed_over,
             },
         )
     }

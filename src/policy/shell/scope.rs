@@ -80,6 +80,8 @@ pub struct ShellState {
     pub nested: usize,
     /// Whether its input is something other than the empty standard input of the whole command.
     pub fed: bool,
+    /// Whether standard input certainly is a pipe or a file, as the text of the command shows.
+    pub piped: bool,
     /// Whether it is in the condition of `while`, where `read` is accepted.
     pub reads_lines: bool,
     /// Whether a variable set around this text makes programs load code of the tree (`PYTHONPATH=src bash -c TEXT`).
@@ -93,6 +95,7 @@ impl ShellState {
             dirs,
             nested: 0,
             fed: false,
+            piped: false,
             reads_lines: false,
             leads_code: false,
         }

@@ -24,13 +24,8 @@ pub(crate) fn searched(simple: &Simple) -> Vec<&str> {
     let is_dir = |place: &&ResolvedPath| place.inside && (place.found == PathStatus::Dir || place.path.is_empty());
     let places = simple.reads.iter().filter_map(|used| used.place.as_ref());
     let mut dirs: Vec<&str> = places.filter(is_dir).map(|place| place.path.as_str()).collect();
-    // An unknown word may be the directory to search; the command is judged again when they are known.
-    if simple.deferred.is_none() && searches(simple) && !is_told_where(simple) {
-        match &simple.dirs {
-            // `git diff` shows the whole tree from wherever it starts.
-            Some(starts) if simple.program != "git" => dirs.extend(starts.iter().map(String::as_str)),
-            _ => dirs.push(""),
-        }
+    if searches(simple) {
+        dirs.extend(chosen(simple));
     }
     // Where links lead, and which names a file lists, is known only when the command runs. What is not there now may be a
     // directory then.
@@ -40,6 +35,63 @@ pub(crate) fn searched(simple: &Simple) -> Vec<&str> {
         dirs.push("");
     }
     dirs
+}
+
+/// The directories that a command searches, or whose names it lists, because no word of it says which.
+pub(crate) fn searched_unnamed(simple: &Simple) -> Vec<&str> {
+    match searches(simple) || lists(simple) {
+        true => chosen(simple),
+        false => Vec::new(),
+    }
+}
+
+/// The directories that a searching command chooses itself: none if an operand names what it searches.
+fn chosen(simple: &Simple) -> Vec<&str> {
+    // An unknown word may be the directory to search; the command is judged again when they are known.
+    if simple.deferred.is_some() || simple.asks_version || is_told_where(simple) || searches_input(simple) {
+        return Vec::new();
+    }
+    let is_git = simple.program == "git";
+    // `git diff` shows the whole tree from wherever it starts, `git grep` only what is below the directory, unless a word
+    // such as `:/` begins at the top.
+    let stays = git_command(simple) == Some("grep") && !words(simple).any(|word| word.starts_with(':'));
+    let whole_tree = is_git && !stays;
+    match simple.entered.as_ref().filter(|_| is_git).or(simple.dirs.as_ref()) {
+        Some(starts) if !whole_tree => starts.iter().map(String::as_str).collect(),
+        _ => vec![""],
+    }
+}
+
+/// Whether rg searches its standard input: it does where that is a pipe or a file, unless it reads patterns from it or
+/// lists files.
+fn searches_input(simple: &Simple) -> bool {
+    let takes_other = |word: &str| takes_file(word) || is_long(word, &["--files", "--type-list"]);
+    simple.program == "rg" && simple.piped && !words(simple).any(takes_other)
+}
+
+/// A command whose words are known only at its exec may become one that is allowed only because of its standard input,
+/// which nobody sees there.
+pub(crate) fn forget_pipes(reading: &mut CommandReading) {
+    if reading.commands.iter().any(|simple| simple.deferred.is_some()) {
+        reading.commands.iter_mut().for_each(|simple| simple.piped = false);
+    }
+}
+
+/// The subcommand of git: the first word that is neither an option nor the value of one before it.
+fn git_command(simple: &Simple) -> Option<&str> {
+    let mut words = words(simple);
+    loop {
+        match words.next()? {
+            "-C" | "-c" => _ = words.next(),
+            word if word.starts_with('-') => {}
+            word => return Some(word),
+        }
+    }
+}
+
+/// Whether the command lists the names in the directory in which it starts if its words name no place.
+fn lists(simple: &Simple) -> bool {
+    ["dir", "du", "fd", "fdfind", "find", "ls", "tree", "vdir"].contains(&simple.program.as_str())
 }
 
 /// Records which paths below the directories that commands search fit exceptions that may fit anywhere.
@@ -130,6 +182,7 @@ fn lists_names(simple: &Simple) -> bool {
 fn searches(simple: &Simple) -> bool {
     match simple.program.as_str() {
         "rg" | "ag" | "ack" => true,
+        "ruff" => words(simple).any(|word| ["check", "format"].contains(&word)),
         "grep" | "egrep" | "fgrep" => words(simple).any(makes_recursive),
         "git" => {
             let shows = ["grep", "diff", "difftool", "diff-files", "diff-index"];
@@ -144,6 +197,9 @@ fn searches(simple: &Simple) -> bool {
 /// Whether an operand names what to search. A file of patterns does not, and a redirection is not among the words.
 fn is_told_where(simple: &Simple) -> bool {
     let git = simple.program == "git";
+    if simple.profiled && !git {
+        return simple.names_place;
+    }
     // Git expands patterns of paths itself, and a word for git that is no path may be a revision.
     let expands = |word: &str| word.contains(['*', '?', '[', ':']);
     if words(simple).any(|word| takes_file(word) || git && expands(word)) {

@@ -262,6 +262,12 @@ fn finish(
         used.reads
             .retain(|read| read.place.as_ref().is_none_or(|place| place.inside));
     }
+    let started_by = program.clone();
+    // `xargs` gives its command no input, and neither does `< /dev/null`, which is no read of a file.
+    let piped = match redirects.input {
+        true => !redirects.reads.is_empty(),
+        false => state.piped && !job.via.iter().any(|name| name == "xargs"),
+    };
     walk.reading.commands.push(Simple {
         state_only,
         via: job.via.clone(),
@@ -270,6 +276,8 @@ fn finish(
         asks_version,
         targets: used.targets,
         opens_more: used.opens_more,
+        names_place: used.names_place,
+        piped,
         runs_tree_code,
         launches: job.launches,
         effect: effect(&program, used.effect),
@@ -287,6 +295,7 @@ fn finish(
         },
         concerns: used.concerns,
         dirs: state.dirs.known().map(<[String]>::to_vec),
+        entered: used.entered,
         deferred: used.deferred,
         options: used.options,
         below: Vec::new(),
@@ -297,7 +306,7 @@ fn finish(
         let next = Job {
             depth: job.depth + 1,
             leads_code: job.leads_code,
-            ..Job::new(words, [job.via.clone(), vec!["find".to_owned()]].concat())
+            ..Job::new(words, [job.via.clone(), vec![started_by.clone()]].concat())
         };
         judge(walk, &mut inner, next, Redirects::default())?;
     }
@@ -413,6 +422,7 @@ fn inner_text(
         ));
     }
     let mut via = job.via;
+    let is_without_input = via.iter().any(|name| name == "xargs");
     via.push(program.to_owned());
     let mut inner = CommandWalk {
         texts: walk.texts + 1,
@@ -424,6 +434,7 @@ fn inner_text(
     let start = ShellState {
         nested: state.nested,
         fed: state.fed || redirects.input,
+        piped: state.piped && !redirects.input && !is_without_input,
         leads_code: job.leads_code,
         ..ShellState::new(state.dirs.clone())
     };

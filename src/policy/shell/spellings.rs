@@ -259,35 +259,11 @@ pub const OPERANDS: &[(&str, char, &str)] = &[("git", '+', "force"), ("git", ':'
 /// Names of one subcommand, or of an operand that selects what it is about.
 pub const SUBCOMMANDS: &[(&[&str], &[&str])] = &[
     (&["git"], &["add", "stage"]),
+    (&["git"], &["push", "send-pack", "http-push"]),
     (&["git"], &["rm", "remove"]),
     (&["git"], &["blame", "annotate"]),
-    (
-        &["npm"],
-        &[
-            "install", "i", "in", "ins", "inst", "insta", "instal", "isnt", "isnta", "isntal", "isntall", "add",
-        ],
-    ),
-    (&["npm"], &["uninstall", "un", "unlink", "remove", "rm", "r"]),
-    (
-        &["npm"],
-        &["ci", "clean-install", "ic", "install-clean", "isntall-clean"],
-    ),
-    (&["npm"], &["install-test", "it"]),
-    (&["npm"], &["update", "u", "up", "upgrade", "udpate"]),
-    (&["npm"], &["exec", "x"]),
-    (&["npm"], &["run", "run-script", "rum", "urn"]),
-    (&["npm"], &["test", "t", "tst"]),
-    (&["npm"], &["init", "create", "innit"]),
-    (&["npm"], &["config", "c"]),
-    (&["npm"], &["link", "ln"]),
-    (&["npm"], &["rebuild", "rb"]),
-    (&["npm"], &["dist-tag", "dist-tags"]),
-    (&["npm"], &["owner", "author"]),
-    (&["npm"], &["version", "verison"]),
-    (&["npm"], &["adduser", "add-user"]),
-    (&["npm"], &["view", "info", "show", "v"]),
-    (&["npm", "pnpm"], &["list", "ls", "la", "ll"]),
-    (&["npm", "pnpm"], &["explain", "why"]),
+    (&["pnpm"], &["list", "ls", "la", "ll"]),
+    (&["pnpm"], &["explain", "why"]),
     (&["pnpm"], &["install", "i"]),
     (&["pnpm"], &["remove", "rm", "un", "uninstall"]),
     (&["pnpm"], &["update", "up", "upgrade"]),
@@ -342,14 +318,29 @@ pub const SUBCOMMANDS: &[(&[&str], &[&str])] = &[
     ),
 ];
 
-/// Programs that accept the beginning of a subcommand's name.
-pub const ABBREVIATING: [&str; 1] = ["npm"];
-
 /// Programs whose operands list several kinds of objects, each with a group or a name (`pods,svc`, `pod/web`).
 pub const WITH_OBJECTS: &[&str] = KUBECTL;
 
-/// Subcommands that only choose, by the word after them, where the command that follows runs.
-pub const PLACES: &[(&str, &str)] = &[("yarn", "workspace")];
+/// Subcommands that only choose, by the word after them or all at once, where the command that follows runs.
+pub const PLACES: &[(&str, &str)] = &[
+    ("yarn", "workspace"),
+    ("yarn", "workspaces"),
+    ("pnpm", "recursive"),
+    ("pnpm", "multi"),
+    ("pnpm", "m"),
+];
+
+/// Options that do what another one does as well, by program and long names: the first includes the second.
+pub const INCLUDED: &[(&str, &str, &str)] = &[
+    ("git", "force-with-lease", "force"),
+    ("git", "mirror", "force"),
+    ("git", "mirror", "prune"),
+    ("git", "mirror", "delete"),
+    ("git", "prune", "delete"),
+];
+
+/// Programs that run a script by its name alone as well (`yarn deploy`), if they have no command of that name.
+pub const SCRIPT_RUNNERS: [&str; 3] = ["pnpm", "yarn", "bun"];
 
 /// kubectl, and OpenShift's program, which takes its commands.
 const KUBECTL: &[&str] = &["kubectl", "oc"];
@@ -385,6 +376,12 @@ pub const COMMANDS: &[(&[&str], &[&str])] = &[
     (DOCKER, &["tag", "image tag"]),
     (DOCKER, &["update", "container update"]),
     (&["npm"], &["set", "config set"]),
+    (&["npm"], &["publish", "stage publish"]),
+    (&["npm", "pnpm", "yarn"], &["test", "run test"]),
+    (&["npm", "pnpm", "yarn"], &["start", "run start"]),
+    (&["npm", "pnpm", "yarn"], &["stop", "run stop"]),
+    (&["npm", "pnpm", "yarn"], &["restart", "run restart"]),
+    (&["yarn"], &["publish", "npm publish"]),
     (&["npm"], &["get", "config get"]),
     (&["terraform", "tofu"], &["destroy", "apply -destroy"]),
 ];
@@ -393,6 +390,7 @@ pub const COMMANDS: &[(&[&str], &[&str])] = &[
 pub const BETWEEN: &[[&str; 2]] = &[
     ["npx", "npm exec"],
     ["bunx", "bun x"],
+    ["npm publish", "yarn npm publish"],
     ["pnpx", "pnpm dlx"],
     ["uvx", "uv tool run"],
     ["docker-compose", "docker compose"],

@@ -29,6 +29,10 @@ pub struct WordUse {
     pub options: Vec<usize>,
     /// What in a program that is given as a word (of sed, awk, jq, SQL) may open files that no word names.
     pub opens_more: Option<String>,
+    /// Whether an operand names what the program reads: a place, or `-` for its standard input.
+    pub names_place: bool,
+    /// The directories in which the program works, if an option takes it to others than those of the shell.
+    pub entered: Option<Vec<String>>,
 }
 
 /// The state of one pass over the words.
@@ -228,6 +232,13 @@ pub fn take(pass: &mut Pass<'_, '_>, class: ValueClass, at: usize, word: &ShellW
             "program_argument",
             &format!("`{}` names a program or code to run", word.text),
         ),
+        ValueClass::ShellText => match word.exact() {
+            Some(text) => {
+                let words = ["sh", "-c", text].into_iter().map(ShellWord::known);
+                pass.used.inner.push(words.collect());
+            }
+            None => concern(pass, at, "program_argument", "a shell would run what is not known"),
+        },
         ValueClass::Loose => loose(pass, at, word),
         ValueClass::In => read(pass, at, word),
         ValueClass::Rev => revision(pass, at, word),

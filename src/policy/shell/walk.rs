@@ -39,6 +39,7 @@ pub fn read(
             "write a command",
         ));
     }
+    super::searched::forget_pipes(&mut walk.reading);
     Ok(walk.reading)
 }
 
@@ -205,6 +206,7 @@ fn pipeline(
         // Each stage is a subshell: its changes end with it.
         let mut inner = ShellState {
             fed: state.fed || index > 0,
+            piped: state.piped || index > 0,
             ..state.clone()
         };
         command(walk, &mut inner, stage)?;
@@ -230,6 +232,7 @@ fn command(
             outer(walk, state, redirects.as_ref())?;
             let mut inner = state.clone();
             inner.fed |= reads_file(redirects.as_ref());
+            inner.piped &= !reads_file(redirects.as_ref());
             compound_command(walk, &mut inner, compound)
         }
         Command::Function(_) => Err(CommandRefusal::construct("function", "write the commands out")),

@@ -1,6 +1,7 @@
 //! Renders every template of a recipe once before the run, so that errors appear before anything is paid for.
 
 use super::Render;
+use crate::diag::{Diagnostic, Spanned};
 use crate::recipe::model::{Recipe, StepSource};
 use crate::recipe::names::problem;
 use crate::recipe::template::{self, StepOutputs, StepValues, TemplateError, TemplateScope};
@@ -33,16 +34,47 @@ pub(super) fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
             ..render.scope
         };
         let mut tried = Vec::new();
+        // What a step prints may be empty, and the placeholder is not, so only texts without steps are judged here.
+        let is_blank = |text: &Spanned<String>, is_empty: bool| {
+            is_empty
+                && !text.value.trim().is_empty()
+                && !template::names(&text.value).is_ok_and(|names| of_steps(&names))
+        };
+        let mut blank = Vec::new();
         match &step.work {
-            StepSource::Prompt(text) | StepSource::Mcp { text: Some(text), .. } => {
-                tried.push((text, template::render(&text.value, &scope)));
+            StepSource::Prompt(text) => {
+                let filled = template::render(&text.value, &scope);
+                let is_empty = filled.as_ref().is_ok_and(|filled| filled.trim().is_empty());
+                blank.extend(is_blank(text, is_empty).then_some((text, "prompt")));
+                tried.push((text, filled));
             }
+            StepSource::Mcp { text: Some(text), .. } => tried.push((text, template::render(&text.value, &scope))),
             // The arguments have already been rendered for the plan.
             StepSource::Mcp { text: None, .. } => {}
-            StepSource::Run { command, .. } => tried.push((command, template::render_command(&command.value, &scope))),
+            StepSource::Run { .. } => {}
         }
-        for command in step.checks.iter().filter_map(|check| check.what.command()) {
-            tried.push((command, template::render_command(&command.value, &scope)));
+        let own = match &step.work {
+            StepSource::Run { command, .. } => Some(command),
+            StepSource::Prompt(_) | StepSource::Mcp { .. } => None,
+        };
+        for command in own
+            .into_iter()
+            .chain(step.checks.iter().filter_map(|check| check.what.command()))
+        {
+            let filled = template::render_command(&command.value, &scope);
+            let is_empty = filled.as_ref().is_ok_and(|filled| template::is_empty_command(filled));
+            blank.extend(is_blank(command, is_empty).then_some((command, "command")));
+            tried.push((command, filled));
+        }
+        // A step that may be skipped is judged when it is known that it runs.
+        for (text, what) in blank.into_iter().filter(|_| step.when.is_none()) {
+            let message = format!("this {what} is empty once its values are filled in");
+            let problem = Diagnostic::error("empty-text", text.span, message);
+            render
+                .problems
+                .push(problem.help(
+                "give other values, write `when` so that the step is skipped then, or `true` where nothing is to be run",
+            ));
         }
         if let Some(when) = &step.when {
             let names_steps = template::condition_names(&when.value).is_ok_and(|names| of_steps(&names));
