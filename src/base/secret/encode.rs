@@ -1,7 +1,7 @@
 //! The encodings in which a secret value may appear in a text: plain, URL, JSON, hex, base64 and others.
 
 use super::MIN_BYTES;
-use super::escapes;
+use super::escapes::{self, SecretBytes};
 use super::wraps::{self, Breaks};
 use crate::base::ids::hex;
 use crate::base::percent::encode_bytes;
@@ -37,8 +37,8 @@ impl SecretPattern {
     }
 
     /// The pattern as it appears in a text whose escapes are decoded, if that is different and still long enough.
-    pub fn decoded(&self) -> Option<SecretPattern> {
-        let bytes = escapes::without(&self.bytes)?;
+    pub fn decoded(&self, secrets: SecretBytes) -> Option<SecretPattern> {
+        let bytes = escapes::without(&self.bytes, secrets)?;
         (bytes.len() >= MIN_BYTES).then(|| SecretPattern { bytes, ..self.clone() })
     }
 
