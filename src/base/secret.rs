@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 #[cfg(test)]
 pub use cut::check_cut;
-pub use cut::{bounded, shortened, start, use_redactor};
+pub use cut::{bounded, last_line, shortened, start, use_redactor};
 pub use names::{MODEL_KEYS, is_model_key, is_secret_name, is_setting};
 
 /// The shortest value, line or part that is searched for, in bytes.

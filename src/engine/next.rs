@@ -4,13 +4,14 @@ use super::compact::{self, Compaction};
 use super::prompt;
 use super::response::{self, InSentence};
 use super::state::{Phase, RunState};
-use super::verdict::{denied_end, failed_step, outcome, refused_end};
+use super::verdict::{MAX_LINE, denied_end, failed_step, outcome, refused_end};
 use crate::base::budget::{LimitHit, Spent};
 use crate::base::call::CallState;
 use crate::base::event::PromptReason;
 use crate::base::ids::CallId;
 use crate::base::message::StopReason;
 use crate::base::outcome::{NOT_WANTED, RunOutcome, StepResult, StepStatus, Verdict};
+use crate::base::secret::last_line;
 use crate::policy::Author;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, Expect, PlanStep, StepWork};
@@ -481,7 +482,10 @@ fn ran(state: &RunState, step: &PlanStep) -> Next {
             true => "ran out of time".to_owned(),
             false => format!("ended with {}", exit.ending()),
         };
-        return done(state, StepStatus::Failed, "command", format!("the command {how}"));
+        let printed = state.progress.ran.as_ref();
+        let printed = printed.and_then(|(_, output)| last_line(output, MAX_LINE));
+        let last = printed.map_or(String::new(), |line| format!(": {line}"));
+        return done(state, StepStatus::Failed, "command", format!("the command {how}{last}"));
     }
     checked(state, step)
 }

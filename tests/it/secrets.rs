@@ -49,7 +49,11 @@ fn encodings(value: &str) -> [String; 19] {
         // As PowerShell takes it, and as `xxd` prints it.
         STANDARD.encode(value.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>()),
         STANDARD.encode(each(value, |byte| format!("{byte:02x}"))),
-        value.as_bytes().chunks(2).map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + " ").collect(),
+        value
+            .as_bytes()
+            .chunks(2)
+            .map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + " ")
+            .collect(),
     ]
 }
 

@@ -205,13 +205,22 @@ struct Start {
 
 const RED: &str =
     "import unittest\nclass A(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(1, 2)\n";
-const BUMP: [&str; 5] = ["builtin:bump-dependency", "--policy", "builtin:mixed", "--input", "../in.json"];
+const BUMP: [&str; 5] = [
+    "builtin:bump-dependency",
+    "--policy",
+    "builtin:mixed",
+    "--input",
+    "../in.json",
+];
 
 /// Where no edit can help, or nothing is to be done, a recipe says so and asks no model; beside each case one that is for a model.
 const STARTS: &[Start] = &[
     Start {
         files: &[
-            ("test_a.py", "import unittest\nimport yamlx\nclass A(unittest.TestCase):\n    def test_a(self): pass\n"),
+            (
+                "test_a.py",
+                "import unittest\nimport yamlx\nclass A(unittest.TestCase):\n    def test_a(self): pass\n",
+            ),
             (".venv/lib/python3.13/site-packages/yamlx.py", ""),
             (".gitignore", ".venv\n"),
         ],
@@ -222,7 +231,10 @@ const STARTS: &[Start] = &[
     },
     Start {
         files: &[
-            ("test_a.py", "import unittest\nimport helpers\nclass A(unittest.TestCase):\n    def test_a(self): pass\n"),
+            (
+                "test_a.py",
+                "import unittest\nimport helpers\nclass A(unittest.TestCase):\n    def test_a(self): pass\n",
+            ),
             ("requirements.txt", "requests\n"),
         ],
         args: &["builtin:fix-tests", "--policy", "builtin:python"],
@@ -231,38 +243,75 @@ const STARTS: &[Start] = &[
         asks: true,
     },
     Start {
-        files: &[("package.json", "{\"name\": \"a\", \"dependencies\": {\"b\": \"1\"}}"), ("t.sh", "echo Cannot find module b; exit 1\n")],
-        args: &["builtin:fix-tests", "--policy", "builtin:mixed", "--param", "command=sh t.sh"],
+        files: &[
+            ("package.json", "{\"name\": \"a\", \"dependencies\": {\"b\": \"1\"}}"),
+            ("t.sh", "echo Cannot find module b; exit 1\n"),
+        ],
+        args: &[
+            "builtin:fix-tests",
+            "--policy",
+            "builtin:mixed",
+            "--param",
+            "command=sh t.sh",
+        ],
         code: 1,
         says: "node_modules is missing here: run `npm ci`",
         asks: false,
     },
     Start {
         files: &[("t.sh", "echo 'Error: no test specified'; exit 1\n")],
-        args: &["builtin:fix-tests", "--policy", "builtin:mixed", "--param", "command=sh t.sh"],
+        args: &[
+            "builtin:fix-tests",
+            "--policy",
+            "builtin:mixed",
+            "--param",
+            "command=sh t.sh",
+        ],
         code: 1,
         says: "no test can be run by `sh t.sh`",
         asks: false,
     },
     Start {
         files: &[("a.py", "")],
-        args: &["builtin:fix-tests", "--policy", "builtin:mixed", "--param", "command=missing-tool-4711 -q"],
+        args: &[
+            "builtin:fix-tests",
+            "--policy",
+            "builtin:mixed",
+            "--param",
+            "command=missing-tool-4711 -q",
+        ],
         code: 8,
         says: "missing-tool-4711",
         asks: false,
     },
     Start {
         files: &[("lint.sh", "echo 'Oops! Something went wrong! :('; exit 2\n")],
-        args: &["builtin:fix-eslint", "--policy", "builtin:mixed", "--param", "lint=sh lint.sh", "--param", "tests=true"],
+        args: &[
+            "builtin:fix-eslint",
+            "--policy",
+            "builtin:mixed",
+            "--param",
+            "lint=sh lint.sh",
+            "--param",
+            "tests=true",
+        ],
         code: 1,
         says: "`sh lint.sh` could not lint",
         asks: false,
     },
     Start {
         files: &[("lint.sh", "echo 'a.js: 1:1 error no-unused-vars'; exit 1\n")],
-        args: &["builtin:fix-eslint", "--policy", "builtin:mixed", "--param", "lint=sh lint.sh", "--param", "tests=true"],
+        args: &[
+            "builtin:fix-eslint",
+            "--policy",
+            "builtin:mixed",
+            "--param",
+            "lint=sh lint.sh",
+            "--param",
+            "tests=true",
+        ],
         code: 1,
-        says: "checks failed: lint",
+        says: "check lint does not pass yet",
         asks: true,
     },
     Start {
@@ -305,7 +354,10 @@ const STARTS: &[Start] = &[
 fn wrong_start(start: &Start) -> Vec<String> {
     let world = World::repo(start.files);
     world.beside("in.json", "{\"package\": \"foo\", \"version\": \"2.0\"}");
-    let replies = world.beside("replies.yaml", "replies:\n  - { text: done }\n  - { text: done }\n  - { text: done }\n");
+    let replies = world.beside(
+        "replies.yaml",
+        "replies:\n  - { text: done }\n  - { text: done }\n  - { text: done }\n",
+    );
     let (model, out) = (format!("script:{replies}"), world.out().to_string_lossy().into_owned());
     let args = [&["run"], start.args, &["--model", &model, "--out", &out]].concat();
     let done = world.call(&args);
@@ -341,7 +393,16 @@ fn fix_ruff_with_broken_settings_asks_no_model() {
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let replies = world.beside("replies.yaml", "replies:\n  - { text: done }\n");
     let (model, out) = (format!("script:{replies}"), world.out().to_string_lossy().into_owned());
-    let args = ["run", "builtin:fix-ruff", "--policy", "builtin:python", "--model", &model, "--out", &out];
+    let args = [
+        "run",
+        "builtin:fix-ruff",
+        "--policy",
+        "builtin:python",
+        "--model",
+        &model,
+        "--out",
+        &out,
+    ];
     let done = world.call(&args).exits(1);
     let said = format!("{}{}", done.stdout, done.stderr);
     assert!(said.contains("ruff could not check the code (exit code 2)"), "{said}");

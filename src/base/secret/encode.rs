@@ -38,8 +38,11 @@ impl SecretPattern {
 
     /// The pattern as it appears in a text whose escapes are decoded, if that is different and still long enough.
     pub fn decoded(&self, secrets: SecretBytes) -> Option<SecretPattern> {
-        let bytes = escapes::without(&self.bytes, secrets)?;
-        (bytes.len() >= MIN_BYTES).then(|| SecretPattern { bytes, ..self.clone() })
+        let mut bytes = escapes::without(&self.bytes, secrets).unwrap_or_else(|| self.bytes.clone());
+        // In a decoded text, a backslash at the end belongs to what follows.
+        let end = bytes.iter().rposition(|byte| *byte != b'\\').map_or(0, |last| last + 1);
+        bytes.truncate(end);
+        (bytes.len() >= MIN_BYTES && bytes != self.bytes).then(|| SecretPattern { bytes, ..self.clone() })
     }
 
     /// A hit extended by the base64 characters that it shares with its neighbours, and by the padding.

@@ -33,8 +33,8 @@ impl SecretBytes {
     fn are_escaped_in(self, text: &[u8]) -> bool {
         let may_be = |at: usize| {
             let rest = text.get(at + 1..).unwrap_or_default();
-            let is_punctuation = |byte: &&u8| byte.is_ascii_punctuation() && **byte != b'\\';
-            rest.first().filter(is_punctuation).is_some_and(|byte| self.has(*byte))
+            rest.first().is_some_and(|byte| is_mark(*byte) && self.has(*byte))
+                || (rest.first() == Some(&b't') && self.has(b'\t'))
                 || code_at(rest).is_some_and(|code| code.bytes.first().is_some_and(|byte| self.has(*byte)))
         };
         if self.has(b'\\') {
@@ -117,7 +117,12 @@ pub(super) fn without(text: &[u8], secrets: SecretBytes) -> Option<Vec<u8>> {
     levels(text, Escapes::All, secrets).pop().map(|last| last.bytes)
 }
 
-/// Replaces each run of backslashes before a code or a punctuation mark together with the code or the mark, and any other
+/// Whether writers put a backslash before the character so that it stands for itself.
+fn is_mark(byte: u8) -> bool {
+    byte == b' ' || (byte.is_ascii_punctuation() && byte != b'\\')
+}
+
+/// Replaces each run of backslashes before a code, a punctuation mark or a blank together with the code or the mark, and any other
 /// run by one backslash. `None` if there is nothing to replace.
 fn decode_backslashes(text: &[u8]) -> Option<Decoded> {
     let mut bytes = Vec::new();
@@ -135,7 +140,7 @@ fn decode_backslashes(text: &[u8]) -> Option<Decoded> {
                 length: run + code.length,
                 ..code
             },
-            (None, Some(mark)) if mark.is_ascii_punctuation() => Escape::of(run + 1, char::from(*mark)),
+            (None, Some(mark)) if is_mark(*mark) => Escape::of(run + 1, char::from(*mark)),
             _ if run > 1 => Escape::of(run, '\\'),
             _ => continue,
         };
@@ -168,7 +173,11 @@ fn code_at(rest: &[u8]) -> Option<Escape> {
     };
     match rest {
         [b'u', b'{', digits @ ..] => {
-            let count = digits.iter().take(6).take_while(|digit| digit.is_ascii_hexdigit()).count();
+            let count = digits
+                .iter()
+                .take(6)
+                .take_while(|digit| digit.is_ascii_hexdigit())
+                .count();
             let closed = count > 0 && digits.get(count) == Some(&b'}');
             let code = number(2, count, 16).filter(|_| closed)?;
             Some(Escape::of(count + 3, char::from_u32(code)?))
@@ -394,7 +403,10 @@ mod tests {
             ("a%2Bb%2fc", "a+b/c"),
             ("&#x3D;&#61;&#X3d;&#0061;&equals;", "====="),
             ("%C3%BC&uuml;&#252;&yuml;&nbsp;", "üüüÿ\u{a0}"),
-            (r#"\u0041\\u0042 \x43\\\\x44 \105\\106 \u{47} \"\/ \\\" \\n"#, r#"AB CD EF G "/ " \n"#),
+            (
+                r#"\u0041\\u0042 \x43\\\\x44 \105\\106 \u{47} \"\/ \\\" \\n"#,
+                r#"AB CD EF G "/ " \n"#,
+            ),
             (r"\u0041\ud83d\ude00 \u005cu0025%34%31", "A\u{1f600} A"),
             (r"C:\new\temp \u00e9 \xff \0 \u12", r"C:\new\temp \u00e9 \xff \0 \u12"),
             ("%252541 &amp;lt; %26%6ct%3b &#37;41", "A < < A"),
@@ -428,7 +440,10 @@ mod tests {
         assert!(kinds("50% & more").is_empty());
         assert_eq!(kinds("a%20b & c"), [Escapes::All]);
         assert_eq!(kinds("%ab &lt;"), [Escapes::Percent, Escapes::Entities, Escapes::All]);
-        assert_eq!(kinds(r"%ab \u0041"), [Escapes::Percent, Escapes::Backslashes, Escapes::All]);
+        assert_eq!(
+            kinds(r"%ab \u0041"),
+            [Escapes::Percent, Escapes::Backslashes, Escapes::All]
+        );
         let mut letters = SecretBytes::default();
         letters.add(b"abc");
         let of_letters = |text: &str| Escapes::of(text.as_bytes(), letters).count();

@@ -169,7 +169,11 @@ impl Search {
         let Some((scheme, rest)) = text.split_once("://") else {
             return;
         };
-        if scheme.is_empty() || !scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+.-:".contains(&b)) {
+        if scheme.is_empty()
+            || !scheme
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"+.-:".contains(&b))
+        {
             return;
         }
         let end = rest.find(['/', '?', '#', ';']).unwrap_or(rest.len());
@@ -192,7 +196,10 @@ impl Search {
             let Some((key, value)) = field.split_once('=') else {
                 continue;
             };
-            let signs = matches!(key.to_ascii_lowercase().as_str(), "sig" | "signature" | "x-amz-signature");
+            let signs = matches!(
+                key.to_ascii_lowercase().as_str(),
+                "sig" | "signature" | "x-amz-signature"
+            );
             if signs || self.is_secret_key(key) || (is_random(value) && is_secret_name(key)) {
                 self.secret(value, depth);
             }
@@ -231,7 +238,11 @@ impl Search {
             let placeholder = part.starts_with(['$', '<', '{', '%']) && part.ends_with(['}', '>', '%', ')']);
             let path = part.starts_with(['/', '~', '.']) && !part.contains(['\n', '=', '+']) && part.contains('/');
             let word = is_setting(part) || part == user || placeholder || path;
-            if part.len() >= MIN_BYTES && !word && self.found.len() < MAX_PARTS && !self.found.iter().any(|had| had == part) {
+            if part.len() >= MIN_BYTES
+                && !word
+                && self.found.len() < MAX_PARTS
+                && !self.found.iter().any(|had| had == part)
+            {
                 self.found.push(part.to_owned());
             }
         }
@@ -241,7 +252,9 @@ impl Search {
 /// The user and the password in base64 of `user:password`.
 fn login(text: &str) -> Option<(String, String)> {
     let decoded = String::from_utf8(BASE64.decode(text).ok()?).ok()?;
-    let (user, password) = decoded.split_once(':').filter(|_| !decoded.contains(char::is_control))?;
+    let (user, password) = decoded
+        .split_once(':')
+        .filter(|_| !decoded.contains(char::is_control))?;
     Some((user.to_owned(), password.to_owned()))
 }
 
@@ -279,13 +292,21 @@ fn fields(value: &str) -> Vec<&str> {
 /// Whether a text may be the key of a field.
 fn is_key(text: &str) -> bool {
     let text = text.trim();
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-. ".contains(&byte))
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-. ".contains(&byte))
 }
 
 /// Whether a value is a URL, which is no secret as a whole: `https://oauth2.googleapis.com/token`.
 fn is_address(value: &str) -> bool {
     let scheme = value.split_once("://").map(|(scheme, _)| scheme);
-    scheme.is_some_and(|scheme| !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+.-:".contains(&b)))
+    scheme.is_some_and(|scheme| {
+        !scheme.is_empty()
+            && scheme
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"+.-:".contains(&b))
+    })
 }
 
 /// Whether a text contains a long run of letters and digits, which words, hosts, versions and UUIDs do not.
@@ -321,7 +342,10 @@ mod tests {
             ("HOME", "/home/someone"),
             ("URL", "https://example.org/a:b@c"),
             ("JDBC_URL", "jdbc:postgresql://localhost:5432/application"),
-            ("SENTRY_DSN", "https://0123456789abcdef0123456789abcdef@sentry.example.org/42"),
+            (
+                "SENTRY_DSN",
+                "https://0123456789abcdef0123456789abcdef@sentry.example.org/42",
+            ),
         ];
         let found = secrets(vars.map(|(name, value)| (name.to_owned(), value.to_owned())));
         let shown: Vec<(&str, &str)> = found
@@ -334,7 +358,10 @@ mod tests {
                 ("API_KEY", "s3cr3t-value"),
                 ("AWS_SECRET_ACCESS_KEY", "/abc/def/ghijkl"),
                 ("DATABASE_URL", "hunter2hunter2"),
-                ("SENTRY_DSN", "https://0123456789abcdef0123456789abcdef@sentry.example.org/42"),
+                (
+                    "SENTRY_DSN",
+                    "https://0123456789abcdef0123456789abcdef@sentry.example.org/42"
+                ),
                 ("SENTRY_DSN", "0123456789abcdef0123456789abcdef"),
             ]
         );
@@ -386,7 +413,12 @@ mod tests {
             ),
             (
                 "authorization=Bearer%20otlp-hunter2,x-tenant=production-one,api-key=an-otlp-key",
-                &["Bearer otlp-hunter2", "Bearer%20otlp-hunter2", "an-otlp-key", "otlp-hunter2"],
+                &[
+                    "Bearer otlp-hunter2",
+                    "Bearer%20otlp-hunter2",
+                    "an-otlp-key",
+                    "otlp-hunter2",
+                ],
             ),
             // `application:hunter2-of-basic`
             (
@@ -397,14 +429,20 @@ mod tests {
                     "hunter2-of-basic",
                 ],
             ),
-            ("-Xmx2g -Djavax.net.ssl.trustStorePassword=changeit -Dkey=primary-key", &[]),
+            (
+                "-Xmx2g -Djavax.net.ssl.trustStorePassword=changeit -Dkey=primary-key",
+                &[],
+            ),
             ("PATH=/usr/bin:/bin password=/run/secrets/db token=${TOKEN_OF_CI}", &[]),
             ("*.tar=01;31:*.password=01;31", &[]),
         ] {
             assert_eq!(parts(value, false), found, "{value}");
         }
         assert_eq!(
-            parts("x-honeycomb-team=a1B2c3D4e5F6g7H8i9J0,x-honeycomb-dataset=checkout-service", true),
+            parts(
+                "x-honeycomb-team=a1B2c3D4e5F6g7H8i9J0,x-honeycomb-dataset=checkout-service",
+                true
+            ),
             ["a1B2c3D4e5F6g7H8i9J0"]
         );
     }
@@ -412,20 +450,56 @@ mod tests {
     #[test]
     fn urls() {
         for (value, named, found) in [
-            ("postgres://application:hunter2%2Fhunter2@db:5432/x", false, &["hunter2%2Fhunter2", "hunter2/hunter2"][..]),
+            (
+                "postgres://application:hunter2%2Fhunter2@db:5432/x",
+                false,
+                &["hunter2%2Fhunter2", "hunter2/hunter2"][..],
+            ),
             ("redis://:hunter2-of-redis@cache:6379/0", false, &["hunter2-of-redis"]),
-            ("jdbc:postgresql://db/x?user=application&password=hunter2-of-jdbc&ssl=true", false, &["hunter2-of-jdbc"]),
-            ("jdbc:sqlserver://db:1433;databaseName=x;user=application;password=hunter2-of-mssql", false, &["hunter2-of-mssql"]),
-            ("jdbc:oracle:thin:scott/hunter2-of-oracle@//db:1521/x", false, &["hunter2-of-oracle"]),
+            (
+                "jdbc:postgresql://db/x?user=application&password=hunter2-of-jdbc&ssl=true",
+                false,
+                &["hunter2-of-jdbc"],
+            ),
+            (
+                "jdbc:sqlserver://db:1433;databaseName=x;user=application;password=hunter2-of-mssql",
+                false,
+                &["hunter2-of-mssql"],
+            ),
+            (
+                "jdbc:oracle:thin:scott/hunter2-of-oracle@//db:1521/x",
+                false,
+                &["hunter2-of-oracle"],
+            ),
             ("application:hunter2-of-go@tcp(db:3306)/x", true, &["hunter2-of-go"]),
-            ("https://0123456789abcdef0123456789abcdef@o1.ingest.example.org/42", false, &["0123456789abcdef0123456789abcdef"]),
-            ("https://hooks.example.org/services/T00000000/B00000000/abcdEFGH1234ijklMNOP5678", true, &["abcdEFGH1234ijklMNOP5678"]),
-            ("https://blob.example.org/c?sv=2024-11-04&sig=abc%2Bdefghi%3D&se=2026", false, &["abc%2Bdefghi%3D", "abc+defghi="]),
+            (
+                "https://0123456789abcdef0123456789abcdef@o1.ingest.example.org/42",
+                false,
+                &["0123456789abcdef0123456789abcdef"],
+            ),
+            (
+                "https://hooks.example.org/services/T00000000/B00000000/abcdEFGH1234ijklMNOP5678",
+                true,
+                &["abcdEFGH1234ijklMNOP5678"],
+            ),
+            (
+                "https://blob.example.org/c?sv=2024-11-04&sig=abc%2Bdefghi%3D&se=2026",
+                false,
+                &["abc%2Bdefghi%3D", "abc+defghi="],
+            ),
             ("https://example.org/hook?token=hook-hunter2", false, &["hook-hunter2"]),
-            ("amqp://a:hunter2-one@x,amqp://b:hunter2-two@y", false, &["hunter2-one", "hunter2-two"]),
+            (
+                "amqp://a:hunter2-one@x,amqp://b:hunter2-two@y",
+                false,
+                &["hunter2-one", "hunter2-two"],
+            ),
             ("postgres://postgres:postgres@localhost:5432/postgres", true, &[]),
             ("postgres://application:application@localhost/application", true, &[]),
-            ("https://example.org/a/very/ordinary/path?page=2&sort=descending", true, &[]),
+            (
+                "https://example.org/a/very/ordinary/path?page=2&sort=descending",
+                true,
+                &[],
+            ),
             ("https://example.org/a:b@c", true, &[]),
             ("git@github.example.org:owner/repository-of-words.git", true, &[]),
         ] {

@@ -97,13 +97,19 @@ fn numbered(text: &str, hex: bool) -> String {
 }
 
 fn decimal(text: &str, separator: &str) -> String {
-    text.bytes().map(|byte| byte.to_string()).collect::<Vec<_>>().join(separator)
+    text.bytes()
+        .map(|byte| byte.to_string())
+        .collect::<Vec<_>>()
+        .join(separator)
 }
 
 /// The two-byte words of `xxd`, for a text behind `before`.
 fn words(text: &str, before: &str) -> String {
     let digits = hex(&format!("{before}{text}"), false);
-    let words: Vec<&str> = (0..digits.len()).step_by(4).map(|at| &digits[at..(at + 4).min(digits.len())]).collect();
+    let words: Vec<&str> = (0..digits.len())
+        .step_by(4)
+        .map(|at| &digits[at..(at + 4).min(digits.len())])
+        .collect();
     words.join(" ")
 }
 

@@ -107,7 +107,10 @@ fn words(piece: &[u8]) -> Vec<String> {
     };
     let spaced = |digits: &str, begin: usize| {
         let (first, rest) = digits.split_at(begin);
-        let words = rest.as_bytes().chunks(4).map(|word| String::from_utf8_lossy(word).into_owned());
+        let words = rest
+            .as_bytes()
+            .chunks(4)
+            .map(|word| String::from_utf8_lossy(word).into_owned());
         let first = (!first.is_empty()).then(|| first.to_owned());
         first.into_iter().chain(words).collect::<Vec<String>>().join(" ")
     };
@@ -115,16 +118,15 @@ fn words(piece: &[u8]) -> Vec<String> {
     both(false).into_iter().chain(both(true)).collect()
 }
 
-/// The bytes as decimal numbers; none for a value with bytes of one digit, which would be too short for its class.
+/// The bytes as decimal numbers.
 fn decimals(piece: &[u8]) -> Vec<String> {
-    if piece.iter().any(|byte| *byte < 10) {
-        return Vec::new();
-    }
     let numbers: Vec<String> = piece.iter().map(u8::to_string).collect();
     let mut found = DECIMAL_SEPARATORS.map(|separator| numbers.join(separator)).to_vec();
     // As `od -tu1` aligns them.
     let aligned: Vec<String> = piece.iter().map(|byte| format!("{byte:3}")).collect();
     found.push(aligned.join(" ").trim_start().to_owned());
+    // Control characters have one digit; many of them make a text that is too short to be looked at.
+    found.retain(|text| text.len() >= CharClass::Dump.least(piece.len()));
     found
 }
 
