@@ -60,15 +60,21 @@ impl Escapes {
         let has = |first: u8| {
             memchr::memchr_iter(first, text).any(|at| escape_at(text.get(at..).unwrap_or_default()).is_some())
         };
-        let kinds = [
-            (Escapes::Percent, has(b'%')),
-            (Escapes::Entities, has(b'&')),
-            (Escapes::Backslashes, secrets.are_escaped_in(text)),
-        ];
-        let count = kinds.iter().filter(|(_, has)| *has).count();
-        // With one kind only, what is decoded first may contain another one.
-        let single = kinds.into_iter().filter(move |(_, has)| *has && count > 1);
-        single.map(|(kind, _)| kind).chain((count > 0).then_some(Escapes::All))
+        let (percent, entities) = match memchr::memchr2(b'%', b'&', text) {
+            Some(_) => (has(b'%'), has(b'&')),
+            None => (false, false),
+        };
+        use Escapes::{All, Backslashes, Entities, Percent};
+        let found: &[Escapes] = match (percent, entities, secrets.are_escaped_in(text)) {
+            (false, false, false) => &[],
+            (true, true, false) => &[Percent, Entities, All],
+            (true, false, true) => &[Percent, Backslashes, All],
+            (false, true, true) => &[Entities, Backslashes, All],
+            (true, true, true) => &[Percent, Entities, Backslashes, All],
+            // What is decoded first may contain another kind.
+            _ => &[All],
+        };
+        found.iter().copied()
     }
 
     /// Whether an escape with this first byte is decoded.

@@ -27,6 +27,9 @@ const DUMPS: [(&str, &str); 9] = [
 /// The separators of bytes written as decimal numbers: Python and JSON, JavaScript, Go.
 const DECIMAL_SEPARATORS: [&str; 3] = [", ", ",", " "];
 
+/// The most digits in a row of a pattern of [`CharClass::Dump`].
+pub(in crate::base::secret) const MAX_DIGITS: usize = 4;
+
 /// The most parts of one value that are searched for in the rare encodings: a key of 4,096 bits has 51 lines.
 pub(in crate::base::secret) const PARTS: usize = 64;
 
