@@ -1,7 +1,8 @@
 //! Finds secret values in text, in any common encoding, and redacts them.
 //!
 //! Text is searched as it is and again without its line breaks, so that wrapped encodings are found too; and each of
-//! these again with percent encoding and HTML entities decoded, so that it does not matter which characters are encoded.
+//! these again with percent encoding, HTML entities and backslash escapes decoded, so that it does not matter which
+//! characters are encoded.
 //! Long values and values of several lines are searched for in parts.
 
 mod cut;
@@ -9,13 +10,14 @@ mod encode;
 mod escapes;
 mod filter;
 mod names;
+mod parts;
 mod stretches;
 mod windows;
 mod wraps;
 
 use self::encode::SecretPattern;
 use self::encode::rare;
-use self::escapes::{Decoded, Escapes};
+use self::escapes::{Decoded, Escapes, SecretBytes};
 use self::filter::{ByteFilter, PrefixFilter};
 use self::windows::Rare;
 use self::wraps::Breaks;
@@ -28,7 +30,7 @@ use std::sync::Arc;
 
 #[cfg(test)]
 pub use cut::check_cut;
-pub use cut::{bounded, shortened, start, use_redactor};
+pub use cut::{bounded, last_line, shortened, start, use_redactor};
 pub use names::{MODEL_KEYS, is_model_key, is_secret_name, is_setting};
 
 /// The shortest value, line or part that is searched for, in bytes.
@@ -55,6 +57,7 @@ struct Index {
     names: Vec<String>,
     /// Rare encodings, searched for only where they are likely.
     rare: Rare,
+    bytes: SecretBytes,
 }
 
 /// A range of text that reveals a secret.
@@ -75,16 +78,20 @@ impl Hit {
 }
 
 impl Redactor {
-    /// From `(name, value)` pairs of the environment: values of at least 8 bytes whose names look secret, and passwords
-    /// in URLs.
+    /// From `(name, value)` pairs of the environment: values of at least 8 bytes whose names look secret, and the secret
+    /// parts of URLs, connection strings, lists of headers and JSON in any value.
     pub fn from_env(vars: impl IntoIterator<Item = (String, String)>) -> Self {
-        Self::with_values(names::secrets(vars))
+        Self::with_values(parts::secrets(vars))
     }
 
     /// As [`Redactor::from_env`], with further pairs that are secret whatever their names.
     pub fn from_env_and(vars: impl IntoIterator<Item = (String, String)>, more: Vec<(String, String)>) -> Self {
-        let mut values = names::secrets(vars);
-        values.extend(more);
+        let mut values = parts::secrets(vars);
+        for (name, value) in more {
+            let parts = parts::secret_parts(&value, true).into_iter();
+            values.extend(parts.map(|part| (name.clone(), part)));
+            values.push((name, value));
+        }
         Self::with_values(values)
     }
 
@@ -93,6 +100,7 @@ impl Redactor {
         let values: BTreeSet<(String, String)> = values.into_iter().collect();
         let mut names = Vec::new();
         let (mut patterns, mut rarely) = (Vec::new(), Vec::new());
+        let mut bytes = SecretBytes::default();
         for (name, value) in values {
             let pieces = encode::pieces(&value);
             let found: Vec<SecretPattern> = pieces
@@ -102,12 +110,13 @@ impl Redactor {
             if !found.is_empty() {
                 let long = pieces.iter().filter(|piece| piece.len() >= MIN_BYTES).take(rare::PARTS);
                 rarely.extend(long.map(|piece| ((*piece).to_owned(), names.len())));
+                bytes.add(value.as_bytes());
                 names.push(name);
                 patterns.extend(found);
             }
         }
         Self {
-            index: Index::new(names, patterns, Rare::new(rarely)).map(Arc::new),
+            index: Index::new(names, patterns, Rare::new(rarely), bytes).map(Arc::new),
         }
     }
 
@@ -207,7 +216,7 @@ impl Redactor {
 
 impl Index {
     /// `None` if there is nothing to search for.
-    fn new(names: Vec<String>, mut patterns: Vec<SecretPattern>, rare: Rare) -> Option<Self> {
+    fn new(names: Vec<String>, mut patterns: Vec<SecretPattern>, rare: Rare, bytes: SecretBytes) -> Option<Self> {
         // A pattern that contains a line break is also searched for in the form that it has after joining.
         let joined: Vec<SecretPattern> = Breaks::ALL
             .iter()
@@ -215,7 +224,7 @@ impl Index {
             .collect();
         patterns.extend(joined);
         // One that contains escapes is also searched for in the form that it has in a decoded text.
-        let decoded: Vec<SecretPattern> = patterns.iter().filter_map(SecretPattern::decoded).collect();
+        let decoded: Vec<SecretPattern> = patterns.iter().filter_map(|pattern| pattern.decoded(bytes)).collect();
         patterns.extend(decoded);
         patterns.sort();
         patterns.dedup_by(|a, b| a.bytes == b.bytes);
@@ -241,6 +250,7 @@ impl Index {
             longest,
             names,
             rare,
+            bytes,
         })
     }
 
@@ -292,8 +302,8 @@ impl Index {
 
     /// Calls `found` for each hit that appears only when escapes are decoded, with its place in `text`.
     fn each_decoded(&self, text: &[u8], mut found: impl FnMut(Hit)) {
-        for which in Escapes::of(text) {
-            let levels = escapes::levels(text, which);
+        for which in Escapes::of(text, self.bytes) {
+            let levels = escapes::levels(text, which, self.bytes);
             for (at, level) in levels.iter().enumerate() {
                 let inner = levels.get(..=at).unwrap_or_default();
                 self.each(&level.bytes, |range, pattern| {
@@ -349,8 +359,8 @@ impl Index {
         let (oldest, tail, decoded) = loop {
             let oldest = text.len().saturating_sub(window.min(MAX_HELD));
             let tail = wraps::join(text.get(oldest..).unwrap_or_default(), breaks);
-            let decoded: Vec<Vec<Decoded>> = Escapes::of(&tail.bytes)
-                .map(|which| escapes::levels(&tail.bytes, which))
+            let decoded: Vec<Vec<Decoded>> = Escapes::of(&tail.bytes, self.bytes)
+                .map(|which| escapes::levels(&tail.bytes, which, self.bytes))
                 .collect();
             let last = decoded.iter().filter_map(|levels| levels.last());
             let least = last.map(|level| level.bytes.len()).min().unwrap_or(tail.bytes.len());

@@ -336,7 +336,7 @@ impl RecipeOrigin {
         };
         if let Some(place) = reaches(own, &places) {
             return Ok(Trust::no(format!(
-                "it lies in the workspace's repository ({})",
+                "it is in the workspace's repository ({})",
                 place.display()
             )));
         }
@@ -350,7 +350,7 @@ impl RecipeOrigin {
         }
         if let Some((_, place)) = self.settings_within(recipe, workspace) {
             return Ok(Trust::no(format!(
-                "its `tools.settings` lies in the workspace's repository ({})",
+                "its `tools.settings` is in the workspace's repository ({})",
                 place.display()
             )));
         }

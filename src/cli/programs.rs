@@ -11,7 +11,7 @@ use crate::policy::WishedLevel;
 use crate::policy::model::SHELL;
 use crate::process::own_path;
 use crate::process::program_search::ProgramSearch;
-use crate::process::toolchains;
+use crate::process::{toolchains, venv};
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, StepWork};
 use crate::recipe::template::{self, StepOutputs};
@@ -62,6 +62,8 @@ pub fn ignored_environment(plan: &Plan, policies: &PolicySet, search: &ProgramSe
 enum Cause {
     /// The user does not find it either.
     Absent,
+    /// It is in a virtual environment of the workspace that is not active; what to do.
+    Inactive(String),
     /// This toolchain has it, and no policy names it.
     Toolchain(&'static str),
     /// It is in this directory, relative to the original tree, and the worktree lacks it.
@@ -76,7 +78,8 @@ impl Cause {
     fn of(program: &str, search: &ProgramSearch<'_>) -> Self {
         let mut own = own_dirs(search.parent).into_iter();
         let Some(dir) = own.find(|dir| lies_in(std::slice::from_ref(dir), program)) else {
-            return Self::Absent;
+            let root = search.origin.unwrap_or(search.workspace);
+            return venv::inactive(root, program).map_or(Self::Absent, Self::Inactive);
         };
         let real = dir.canonicalize().unwrap_or_else(|_| dir.clone());
         let below = search.origin.and_then(|origin| real.strip_prefix(origin).ok());
@@ -169,6 +172,7 @@ fn own_dirs(parent: &[(String, String)]) -> Vec<PathBuf> {
 fn advice(cause: &Cause, policies: &PolicySet) -> String {
     match cause {
         Cause::Absent => "install it on this machine".to_owned(),
+        Cause::Inactive(help) => help.clone(),
         Cause::Toolchain(name) => match policies.without_toolchain(name) {
             Some((file, true)) => format!(
                 "the recipe's own policy `{file}` narrows `--policy` and does not have `{name}` under `toolchains`; change \

@@ -12,7 +12,7 @@ use crate::base::grant::described;
 use crate::base::outcome::CheckResult;
 use crate::base::quote::counted;
 use crate::process::sides::Side;
-use crate::process::{self, Finished, Invocation, Spawn};
+use crate::process::{self, Finished, Invocation, Spawn, venv};
 use crate::recipe::plan::ChangeLimits;
 use crate::workspace::Workspace;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
@@ -250,6 +250,21 @@ pub fn program_missing<'a>(
         });
     // A program without an alternative takes precedence.
     found.min_by_key(|program| program.is_foreseen)
+}
+
+/// Programs of Node itself, which no `node_modules` has.
+const OF_NODE: [&str; 6] = ["node", "npm", "npx", "pnpm", "yarn", "corepack"];
+
+/// How to make a missing program available that the workspace itself has or should have: in a virtual environment of Python
+/// that is not active, or in `node_modules`, which is missing.
+pub fn local_program(name: &str, root: &Path) -> Option<String> {
+    if let Some(help) = venv::inactive(root, name) {
+        return Some(help);
+    }
+    let wants_modules = root.join("package.json").is_file() && !root.join("node_modules").is_dir();
+    (wants_modules && !OF_NODE.contains(&name)).then(|| {
+        "`node_modules` is missing here: run `npm ci` in your tree first; `isolate.keep` takes it along if git ignores it".to_owned()
+    })
 }
 
 /// The parts of a text that `;`, `&` and line ends separate, also inside quotes, which may hold commands of their own.

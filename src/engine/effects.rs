@@ -209,10 +209,12 @@ fn stop_if_missing(
         }
         return Ok(());
     }
-    let message = format!(
-        "{what} could not run: `{name}` is not available to commands, or cannot be executed; install it on this machine, name its \
-         toolchain under `sandbox.toolchains` in the policy, or for an isolated run its directory under `isolate.keep` in the recipe"
-    );
+    let help = checks::local_program(name, deps.workspace.root()).unwrap_or_else(|| {
+        "install it on this machine, name its toolchain under `sandbox.toolchains` in the policy, or for an isolated run its \
+         directory under `isolate.keep` in the recipe"
+            .to_owned()
+    });
+    let message = format!("{what} could not run: `{name}` is not available to commands, or cannot be executed; {help}");
     Err(RunError::Ended(RunOutcome::new(
         Verdict::Environment,
         PROGRAM_MISSING,

@@ -4,14 +4,14 @@ use super::compact::{self, Compaction};
 use super::prompt;
 use super::response::{self, InSentence};
 use super::state::{Phase, RunState};
-use super::verdict::{denied_end, failed_step, outcome, refused_end};
+use super::verdict::{MAX_LINE, denied_end, failed_step, outcome, refused_end};
 use crate::base::budget::{LimitHit, Spent};
 use crate::base::call::CallState;
 use crate::base::event::PromptReason;
 use crate::base::ids::CallId;
 use crate::base::message::StopReason;
 use crate::base::outcome::{COMMAND, NOT_WANTED, RunOutcome, StepResult, StepStatus, Verdict};
-use crate::base::secret::shortened;
+use crate::base::secret::{last_line, shortened};
 use crate::policy::Author;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, Expect, PlanStep, StepWork};
@@ -491,7 +491,10 @@ fn ran(state: &RunState, step: &PlanStep) -> Next {
             false => format!("ended with {}", exit.ending()),
         };
         let first = command.trim().lines().next().unwrap_or_default();
-        let message = format!("the command `{}` {how}", shortened(first, COMMAND_SHOWN));
+        let printed = state.progress.ran.as_ref();
+        let printed = printed.and_then(|(_, output)| last_line(output, MAX_LINE));
+        let last = printed.map_or(String::new(), |line| format!(": {line}"));
+        let message = format!("the command `{}` {how}{last}", shortened(first, COMMAND_SHOWN));
         return done(state, StepStatus::Failed, COMMAND, message);
     }
     checked(state, step)

@@ -4,8 +4,12 @@ use super::state::{DeniedCall, RunState};
 use crate::base::grant::{NOT_RESTORED, Undone, described};
 use crate::base::outcome::{RunOutcome, StepResult, StepStatus, Verdict};
 use crate::base::quote;
+use crate::base::secret;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, Expect, OnDeny, PlanStep, StepWork};
+
+/// The most characters of a line that a step printed in an outcome's message.
+pub const MAX_LINE: usize = 300;
 
 /// The outcome if a denial ends the run at once: a secret would have left the run, a change could not be undone, or
 /// `on_deny: stop`.
@@ -137,6 +141,17 @@ fn no_model_was_needed(state: &RunState, plan: &Plan) -> bool {
     all_asking(state, plan, |result| result.status == StepStatus::Skipped)
 }
 
+/// The last line that a step printed before the first step that asks a model, and the step: usually why nothing had to be
+/// done.
+fn last_line(state: &RunState) -> Option<(&str, String)> {
+    let before = state.results.iter().take_while(|(_, result)| !result.was_not_wanted());
+    let lines = before.filter_map(|(step, result)| {
+        let line = secret::last_line(&result.output, MAX_LINE)?;
+        Some((step.as_str(), line))
+    });
+    lines.last()
+}
+
 /// The outcome of a run whose steps are done and whose changes are measured; the strictest reason wins.
 pub fn outcome(state: &RunState, plan: &Plan) -> RunOutcome {
     let denials = || state.denials.iter().filter(|denial| !denial.read);
@@ -194,7 +209,9 @@ pub fn outcome(state: &RunState, plan: &Plan) -> RunOutcome {
         // Such a run has no answer, though its recipe may promise one.
         false if nothing_was_wanted(state, plan) => {
             let what = "no model was asked: the `when` of every step that asks one was false; nothing was changed";
-            RunOutcome::new(Verdict::NoChange, "when", what)
+            let printed =
+                last_line(state).map_or(String::new(), |(step, line)| format!("; step {step} printed: {line}"));
+            RunOutcome::new(Verdict::NoChange, "when", format!("{what}{printed}"))
         }
         false => RunOutcome::new(Verdict::NoChange, "", "passed; nothing was changed"),
     }

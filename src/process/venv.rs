@@ -13,6 +13,17 @@ pub struct Active {
     pub programs: Vec<PathBuf>,
 }
 
+/// What to do about a missing program that a virtual environment of a usual name in `root` has: the environment is not
+/// active. A message fragment for people.
+pub fn inactive(root: &Path, program: &str) -> Option<String> {
+    let has = |venv: &&str| !program.contains('/') && root.join(venv).join("bin").join(program).exists();
+    let venv = [".venv", "venv"].into_iter().find(has)?;
+    Some(format!(
+        "it is in `{venv}/bin`, and this virtual environment is not active: run `. {venv}/bin/activate` first, or write \
+         `{venv}/bin/{program}` in the command"
+    ))
+}
+
 /// The settings of `parent` that point into the workspace. `origin` is the tree that an isolated workspace was made
 /// from: a path there stands for the same path in the workspace. Includes only existing directories that are reached
 /// without links, and never the workspace itself.

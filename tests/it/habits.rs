@@ -739,6 +739,39 @@ fn init_writes_what_passes_its_own_checks_and_overwrites_nothing() {
     assert!(both.call(&["init"]).exits(0).stdout.contains("saw: Rust, Node"));
 }
 
+/// What a first run would lack: packages, an active environment, a key. Where they are there, nothing is said.
+#[test]
+fn init_names_what_a_first_run_lacks() {
+    let node = World::repo(&[
+        ("package.json", "{ \"dependencies\": { \"a\": \"1\" } }\n"),
+        ("package-lock.json", "{}\n"),
+    ]);
+    let said = node.call(&["init"]).exits(0).stderr;
+    assert!(
+        said.contains("node_modules does not exist: run `npm ci` in its directory"),
+        "{said}"
+    );
+    assert!(said.contains("it needs GEMINI_API_KEY in the environment"), "{said}");
+    let python = World::repo(&[
+        ("pyproject.toml", "[project]\nname = \"x\"\nversion = \"1\"\n"),
+        (".gitignore", ".venv\n"),
+    ]);
+    python.file(".venv/bin/activate", "");
+    let said = python.call(&["init"]).exits(0).stderr;
+    assert!(
+        said.contains("run `. .venv/bin/activate` before the first run"),
+        "{said}"
+    );
+    let active = python
+        .env("VIRTUAL_ENV", "/venv")
+        .env("GEMINI_API_KEY", "a-key-of-nothing");
+    let said = active.call(&["init"]).exits(0).stderr;
+    assert!(
+        !said.contains("activate") && !said.contains("GEMINI_API_KEY in the environment"),
+        "{said}"
+    );
+}
+
 /// A topic branch is not the default branch, also where nothing says which one is.
 #[test]
 fn init_names_a_branch_that_origin_has() {

@@ -27,7 +27,7 @@ fn shifted(value: &str, before: usize) -> String {
     text[before + 1..whole].to_owned()
 }
 
-fn encodings(value: &str) -> [String; 14] {
+fn encodings(value: &str) -> [String; 19] {
     [
         value.to_owned(),
         STANDARD.encode(value),
@@ -43,6 +43,17 @@ fn encodings(value: &str) -> [String; 14] {
         value.replace('/', "&#47;"),
         each(value, |byte| format!("\\u{byte:04x}")),
         value.chars().rev().collect(),
+        // Some characters as codes, in JSON within JSON.
+        value.replace('+', "\\\\u002b").replace('0', "\\\\u0030"),
+        each(value, |byte| format!("{byte}, ")),
+        // As PowerShell takes it, and as `xxd` prints it.
+        STANDARD.encode(value.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>()),
+        STANDARD.encode(each(value, |byte| format!("{byte:02x}"))),
+        value
+            .as_bytes()
+            .chunks(2)
+            .map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + " ")
+            .collect(),
     ]
 }
 
@@ -117,6 +128,72 @@ fn no_output_holds_a_canary_in_any_encoding() {
                 "canary {nth}, encoding {kind}"
             );
         }
+    }
+}
+
+/// Variables whose values are structured, with parts that are secret and parts that are not.
+const STRUCTURED: [(&str, &str, &[&str], &[&str]); 6] = [
+    (
+        "AZURE_CREDENTIALS",
+        r#"{"clientId":"11111111-2222-3333-4444-555555555555","clientSecret":"Qx8~part-of-azure","tenantId":"tenant-of-words"}"#,
+        &["Qx8~part-of-azure"],
+        &["tenant-of-words"],
+    ),
+    (
+        // `builder:part-of-docker`
+        "DOCKER_AUTH_CONFIG",
+        r#"{"auths":{"registry.example.org":{"auth":"YnVpbGRlcjpwYXJ0LW9mLWRvY2tlcg=="}}}"#,
+        &["part-of-docker", "YnVpbGRlcjpwYXJ0LW9mLWRvY2tlcg=="],
+        &["registry.example.org"],
+    ),
+    (
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "DefaultEndpointsProtocol=https;AccountName=account-of-words;AccountKey=cGFydC1vZi1zdG9yYWdl",
+        &["cGFydC1vZi1zdG9yYWdl"],
+        &["account-of-words"],
+    ),
+    (
+        "SLACK_WEBHOOK_URL",
+        "https://hooks.example.org/services/T00000000/B00000000/abcdEFGH1234ijklMNOP5678",
+        &["abcdEFGH1234ijklMNOP5678"],
+        &["https://hooks.example.org"],
+    ),
+    (
+        "SERVICE_URL",
+        "jdbc:postgresql://db.example.org/x?user=user-of-words&password=part-of-jdbc",
+        &["part-of-jdbc"],
+        &["db.example.org", "user-of-words"],
+    ),
+    (
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        "authorization=Bearer%20part-of-headers,x-dataset=dataset-of-words",
+        &["part-of-headers"],
+        &["dataset-of-words"],
+    ),
+];
+
+#[test]
+fn parts_of_structured_secrets_are_redacted() {
+    let mut world = World::repo(&[("README.md", "# R\n")]);
+    let (mut secret, mut public) = (Vec::new(), Vec::new());
+    for (name, value, secrets, others) in STRUCTURED {
+        world = world.env(name, value);
+        secret.extend(secrets);
+        public.extend(others);
+    }
+    let lines: Vec<&str> = secret.iter().chain(&public).copied().collect();
+    world.file("notes.txt", lines.join("\n"));
+    let script = json!({ "replies": [
+        { "calls": [{ "tool": "read_file", "args": { "file_path": "notes.txt" } }] },
+        { "text": "Read." },
+    ] });
+    world.run(&script.to_string(), POLICY, &["-p", "Read."]).exits(0);
+    let text = std::fs::read_to_string(world.out().join("transcript.json")).unwrap();
+    for part in secret {
+        assert!(!text.contains(part), "{part}");
+    }
+    for part in public {
+        assert!(text.contains(part), "{part} is no secret");
     }
 }
 

@@ -193,3 +193,218 @@ fn fix_ruff_without_ruff_names_it_and_asks_no_model() {
     assert!(done.stderr.contains("`ruff` is not available"), "{}", done.stderr);
     assert_eq!(world.result()["usage"]["turns"], 0);
 }
+
+/// A repository, a call, how it ends, what it says, and whether a model is asked.
+struct Start {
+    files: &'static [(&'static str, &'static str)],
+    args: &'static [&'static str],
+    code: i32,
+    says: &'static str,
+    asks: bool,
+}
+
+const RED: &str =
+    "import unittest\nclass A(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(1, 2)\n";
+const BUMP: [&str; 5] = [
+    "builtin:bump-dependency",
+    "--policy",
+    "builtin:mixed",
+    "--input",
+    "../in.json",
+];
+
+/// Where no edit can help, or nothing is to be done, a recipe says so and asks no model; beside each case one that is for a model.
+const STARTS: &[Start] = &[
+    Start {
+        files: &[
+            (
+                "test_a.py",
+                "import unittest\nimport yamlx\nclass A(unittest.TestCase):\n    def test_a(self): pass\n",
+            ),
+            (".venv/lib/python3.13/site-packages/yamlx.py", ""),
+            (".gitignore", ".venv\n"),
+        ],
+        args: &["builtin:fix-tests", "--policy", "builtin:python"],
+        code: 1,
+        says: "run `. .venv/bin/activate` first, or name the command with --param 'command=.venv/bin/python -m unittest",
+        asks: false,
+    },
+    Start {
+        files: &[
+            (
+                "test_a.py",
+                "import unittest\nimport helpers\nclass A(unittest.TestCase):\n    def test_a(self): pass\n",
+            ),
+            ("requirements.txt", "requests\n"),
+        ],
+        args: &["builtin:fix-tests", "--policy", "builtin:python"],
+        code: 1,
+        says: "checks failed: tests",
+        asks: true,
+    },
+    Start {
+        files: &[
+            ("package.json", "{\"name\": \"a\", \"dependencies\": {\"b\": \"1\"}}"),
+            ("t.sh", "echo Cannot find module b; exit 1\n"),
+        ],
+        args: &[
+            "builtin:fix-tests",
+            "--policy",
+            "builtin:mixed",
+            "--param",
+            "command=sh t.sh",
+        ],
+        code: 1,
+        says: "node_modules is missing here: run `npm ci`",
+        asks: false,
+    },
+    Start {
+        files: &[("t.sh", "echo 'Error: no test specified'; exit 1\n")],
+        args: &[
+            "builtin:fix-tests",
+            "--policy",
+            "builtin:mixed",
+            "--param",
+            "command=sh t.sh",
+        ],
+        code: 1,
+        says: "no test can be run by `sh t.sh`",
+        asks: false,
+    },
+    Start {
+        files: &[("a.py", "")],
+        args: &[
+            "builtin:fix-tests",
+            "--policy",
+            "builtin:mixed",
+            "--param",
+            "command=missing-tool-4711 -q",
+        ],
+        code: 8,
+        says: "missing-tool-4711",
+        asks: false,
+    },
+    Start {
+        files: &[("lint.sh", "echo 'Oops! Something went wrong! :('; exit 2\n")],
+        args: &[
+            "builtin:fix-eslint",
+            "--policy",
+            "builtin:mixed",
+            "--param",
+            "lint=sh lint.sh",
+            "--param",
+            "tests=true",
+        ],
+        code: 1,
+        says: "`sh lint.sh` could not lint",
+        asks: false,
+    },
+    Start {
+        files: &[("lint.sh", "echo 'a.js: 1:1 error no-unused-vars'; exit 1\n")],
+        args: &[
+            "builtin:fix-eslint",
+            "--policy",
+            "builtin:mixed",
+            "--param",
+            "lint=sh lint.sh",
+            "--param",
+            "tests=true",
+        ],
+        code: 1,
+        says: "check lint does not pass yet",
+        asks: true,
+    },
+    Start {
+        files: &[("test_a.py", RED), ("requirements.txt", "foo==1.0\n")],
+        args: &BUMP,
+        code: 1,
+        says: "the tests fail before anything was changed (exit code 1)",
+        asks: false,
+    },
+    Start {
+        files: &[("test_a.py", RED), ("requirements.txt", "foo==1.0\n")],
+        args: &[BUMP[0], BUMP[1], BUMP[2], BUMP[3], BUMP[4], "--param", "failing=true"],
+        code: 1,
+        says: "checks failed: bumped",
+        asks: true,
+    },
+    Start {
+        files: &[("a.txt", "")],
+        args: &["builtin:fix-doc-links", "--policy", "builtin:docs"],
+        code: 0,
+        says: "nothing to do: no tracked file matches *.md",
+        asks: false,
+    },
+    Start {
+        files: &[("a.md", "[x](y.md)\n")],
+        args: &["builtin:fix-doc-links", "--policy", "builtin:docs"],
+        code: 1,
+        says: "y.md: there is no such file",
+        asks: true,
+    },
+    Start {
+        files: &[("a.txt", "")],
+        args: &["builtin:add-license-headers", "--policy", "builtin:edit"],
+        code: 0,
+        says: "nothing to do: no tracked file matches *.py",
+        asks: false,
+    },
+];
+
+fn wrong_start(start: &Start) -> Vec<String> {
+    let world = World::repo(start.files);
+    world.beside("in.json", "{\"package\": \"foo\", \"version\": \"2.0\"}");
+    let replies = world.beside(
+        "replies.yaml",
+        "replies:\n  - { text: done }\n  - { text: done }\n  - { text: done }\n",
+    );
+    let (model, out) = (format!("script:{replies}"), world.out().to_string_lossy().into_owned());
+    let args = [&["run"], start.args, &["--model", &model, "--out", &out]].concat();
+    let done = world.call(&args);
+    let said = format!("{}{}", done.stdout, done.stderr);
+    let asked = match done.code {
+        8 if !world.out().join("result.json").exists() => false,
+        _ => world.result()["usage"]["turns"] != 0,
+    };
+    let right = done.code == start.code && said.contains(start.says) && asked == start.asks;
+    match right {
+        true => Vec::new(),
+        false => vec![format!("{:?}: code {}, asked: {asked}\n{said}", start.args, done.code)],
+    }
+}
+
+#[test]
+fn no_model_is_asked_where_no_edit_can_help() {
+    let wrong = at_once(AT_ONCE, STARTS, wrong_start);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn fix_ruff_with_broken_settings_asks_no_model() {
+    if std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join("ruff").exists())) {
+        return;
+    }
+    let world = World::repo(&[("a.py", "import os\n"), (".gitignore", ".venv\n")]);
+    world.file(
+        ".venv/bin/ruff",
+        "#!/bin/sh\ntest \"$1\" = --version && exit 0\necho 'ruff failed: unknown field in pyproject.toml'\nexit 2\n",
+    );
+    let program = world.ws().join(".venv/bin/ruff");
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let replies = world.beside("replies.yaml", "replies:\n  - { text: done }\n");
+    let (model, out) = (format!("script:{replies}"), world.out().to_string_lossy().into_owned());
+    let args = [
+        "run",
+        "builtin:fix-ruff",
+        "--policy",
+        "builtin:python",
+        "--model",
+        &model,
+        "--out",
+        &out,
+    ];
+    let done = world.call(&args).exits(1);
+    let said = format!("{}{}", done.stdout, done.stderr);
+    assert!(said.contains("ruff could not check the code (exit code 2)"), "{said}");
+    assert_eq!(world.result()["usage"]["turns"], 0);
+}

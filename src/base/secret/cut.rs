@@ -44,6 +44,12 @@ pub fn shortened(text: &str, most: usize) -> String {
     }
 }
 
+/// The last line of `text` that is not blank, without blanks around it, as [`shortened`] cuts it.
+pub fn last_line(text: &str, most: usize) -> Option<String> {
+    let line = text.lines().rfind(|line| !line.trim().is_empty())?;
+    Some(shortened(line.trim(), most))
+}
+
 /// The beginning of `text` with secrets redacted, for a caller that shows at most `bytes` of it: all of it, or a start
 /// that is longer than that and does not end within a secret.
 pub fn start(text: &str, bytes: usize) -> Cow<'_, str> {

@@ -1,7 +1,7 @@
 //! The encodings in which a secret value may appear in a text: plain, URL, JSON, hex, base64 and others.
 
 use super::MIN_BYTES;
-use super::escapes;
+use super::escapes::{self, SecretBytes};
 use super::wraps::{self, Breaks};
 use crate::base::ids::hex;
 use crate::base::percent::encode_bytes;
@@ -37,9 +37,12 @@ impl SecretPattern {
     }
 
     /// The pattern as it appears in a text whose escapes are decoded, if that is different and still long enough.
-    pub fn decoded(&self) -> Option<SecretPattern> {
-        let bytes = escapes::without(&self.bytes)?;
-        (bytes.len() >= MIN_BYTES).then(|| SecretPattern { bytes, ..self.clone() })
+    pub fn decoded(&self, secrets: SecretBytes) -> Option<SecretPattern> {
+        let mut bytes = escapes::without(&self.bytes, secrets).unwrap_or_else(|| self.bytes.clone());
+        // In a decoded text, a backslash at the end belongs to what follows.
+        let end = bytes.iter().rposition(|byte| *byte != b'\\').map_or(0, |last| last + 1);
+        bytes.truncate(end);
+        (bytes.len() >= MIN_BYTES && bytes != self.bytes).then(|| SecretPattern { bytes, ..self.clone() })
     }
 
     /// A hit extended by the base64 characters that it shares with its neighbours, and by the padding.

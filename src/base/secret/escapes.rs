@@ -1,35 +1,78 @@
-//! Decodes percent encoding (`%2B`) and HTML entities (`&plus;`, `&#43;`, `&#x2b;`) in a text, and maps positions back
-//! to the original. Writers differ in which characters they encode; in the decoded text a secret is the same for all.
+//! Decodes percent encoding (`%2B`), HTML entities (`&plus;`, `&#43;`, `&#x2b;`) and backslash escapes (`\u002b`, `\x2b`,
+//! `\053`, `\+`, with any number of backslashes) in a text, and maps positions back to the original. Writers differ in
+//! which characters they encode; in the decoded text a secret is the same for all.
 
 use super::stretches::Stretches;
 use std::ops::Range;
 
-/// How often a text is decoded: twice for what was encoded twice, and so on.
-const LEVELS: usize = 4;
+/// How often a text is decoded: twice for what was encoded twice, and so on. Backslashes are a level of their own.
+const LEVELS: usize = 6;
 /// The most digits of a numeric entity and the most letters of a named one.
 const MOST_DIGITS: usize = 8;
 const MOST_LETTERS: usize = 20;
+/// The most bytes of a backslash escape behind its backslashes: `u{1f600}`.
+const MOST_CODE: usize = 9;
 
-/// Which escapes are decoded. In a text with both kinds, what looks like one of them may be plain text to the writer of
-/// the other.
+/// The ASCII characters of all secrets: a backslash before any other character is no sign of an escaped secret.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SecretBytes(u128);
+
+impl SecretBytes {
+    /// Adds the bytes of a secret.
+    pub fn add(&mut self, secret: &[u8]) {
+        for byte in secret.iter().filter(|byte| byte.is_ascii()) {
+            self.0 |= 1 << byte;
+        }
+    }
+
+    fn has(self, byte: u8) -> bool {
+        byte.is_ascii() && self.0 >> byte & 1 == 1
+    }
+
+    /// Whether a backslash of the text may belong to an escaped character of a secret.
+    fn are_escaped_in(self, text: &[u8]) -> bool {
+        let may_be = |at: usize| {
+            let rest = text.get(at + 1..).unwrap_or_default();
+            rest.first().is_some_and(|byte| is_mark(*byte) && self.has(*byte))
+                || (rest.first() == Some(&b't') && self.has(b'\t'))
+                || code_at(rest).is_some_and(|code| code.bytes.first().is_some_and(|byte| self.has(*byte)))
+        };
+        if self.has(b'\\') {
+            return memchr::memchr(b'\\', text).is_some();
+        }
+        memchr::memchr_iter(b'\\', text).any(may_be)
+    }
+}
+
+/// Which escapes are decoded. In a text with several kinds, what looks like one of them may be plain text to the writer of
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escapes {
     Percent,
     Entities,
+    Backslashes,
     All,
 }
 
 impl Escapes {
     /// The variants that give different results for this text: none for most texts.
-    pub fn of(text: &[u8]) -> impl Iterator<Item = Escapes> {
+    pub fn of(text: &[u8], secrets: SecretBytes) -> impl Iterator<Item = Escapes> {
         let has = |first: u8| {
             memchr::memchr_iter(first, text).any(|at| escape_at(text.get(at..).unwrap_or_default()).is_some())
         };
-        let found: &[Escapes] = match (has(b'%'), has(b'&')) {
-            (false, false) => &[],
-            (true, true) => &[Escapes::Percent, Escapes::Entities, Escapes::All],
-            // What is decoded first may contain the other kind.
-            _ => &[Escapes::All],
+        let (percent, entities) = match memchr::memchr2(b'%', b'&', text) {
+            Some(_) => (has(b'%'), has(b'&')),
+            None => (false, false),
+        };
+        use Escapes::{All, Backslashes, Entities, Percent};
+        let found: &[Escapes] = match (percent, entities, secrets.are_escaped_in(text)) {
+            (false, false, false) => &[],
+            (true, true, false) => &[Percent, Entities, All],
+            (true, false, true) => &[Percent, Backslashes, All],
+            (false, true, true) => &[Entities, Backslashes, All],
+            (true, true, true) => &[Percent, Entities, Backslashes, All],
+            // What is decoded first may contain another kind.
+            _ => &[All],
         };
         found.iter().copied()
     }
@@ -39,6 +82,7 @@ impl Escapes {
         match self {
             Escapes::Percent => first == b'%',
             Escapes::Entities => first == b'&',
+            Escapes::Backslashes => false,
             Escapes::All => true,
         }
     }
@@ -51,11 +95,17 @@ pub(super) struct Decoded {
 }
 
 /// The text decoded once, decoded twice and so on, as long as there is something to decode.
-pub(super) fn levels(text: &[u8], which: Escapes) -> Vec<Decoded> {
+pub(super) fn levels(text: &[u8], which: Escapes, secrets: SecretBytes) -> Vec<Decoded> {
     let mut levels: Vec<Decoded> = Vec::new();
     while levels.len() < LEVELS {
         let last = levels.last().map_or(text, |level| level.bytes.as_slice());
-        let Some(next) = decode(last, which) else { break };
+        let slashes = || {
+            let wanted = matches!(which, Escapes::Backslashes | Escapes::All) && secrets.are_escaped_in(last);
+            wanted.then(|| decode_backslashes(last)).flatten()
+        };
+        let Some(next) = decode(last, which).or_else(slashes) else {
+            break;
+        };
         levels.push(next);
     }
     levels
@@ -69,8 +119,90 @@ pub(super) fn source(levels: &[Decoded], decoded: Range<usize>) -> Range<usize> 
 }
 
 /// The text without escapes, as [`levels`] ends; `None` if it has none.
-pub(super) fn without(text: &[u8]) -> Option<Vec<u8>> {
-    levels(text, Escapes::All).pop().map(|last| last.bytes)
+pub(super) fn without(text: &[u8], secrets: SecretBytes) -> Option<Vec<u8>> {
+    levels(text, Escapes::All, secrets).pop().map(|last| last.bytes)
+}
+
+/// Whether writers put a backslash before the character so that it stands for itself.
+fn is_mark(byte: u8) -> bool {
+    byte == b' ' || (byte.is_ascii_punctuation() && byte != b'\\')
+}
+
+/// Replaces each run of backslashes before a code, a punctuation mark or a blank together with the code or the mark, and any other
+/// run by one backslash. `None` if there is nothing to replace.
+fn decode_backslashes(text: &[u8]) -> Option<Decoded> {
+    let mut bytes = Vec::new();
+    let mut stretches = Stretches::default();
+    let mut copied = 0;
+    for at in memchr::memchr_iter(b'\\', text) {
+        if at < copied {
+            continue;
+        }
+        let rest = text.get(at..).unwrap_or_default();
+        let run = rest.iter().take_while(|byte| **byte == b'\\').count();
+        let behind = rest.get(run..).unwrap_or_default();
+        let escape = match (code_at(behind), behind.first()) {
+            (Some(code), _) => Escape {
+                length: run + code.length,
+                ..code
+            },
+            (None, Some(mark)) if is_mark(*mark) => Escape::of(run + 1, char::from(*mark)),
+            _ if run > 1 => Escape::of(run, '\\'),
+            _ => continue,
+        };
+        bytes.extend_from_slice(text.get(copied..at).unwrap_or_default());
+        bytes.extend_from_slice(escape.bytes.get(..escape.count).unwrap_or_default());
+        copied = at + escape.length;
+        stretches.push(bytes.len(), copied);
+    }
+    if stretches.is_empty() {
+        return None;
+    }
+    bytes.extend_from_slice(text.get(copied..).unwrap_or_default());
+    Some(Decoded { bytes, stretches })
+}
+
+/// The character that the code behind a backslash stands for: `u0041` (two for a surrogate pair), `u{41}`, `x41`, `101`.
+fn code_at(rest: &[u8]) -> Option<Escape> {
+    let number = |from: usize, count: usize, radix: u32| -> Option<u32> {
+        let digits = rest.get(from..from + count)?.iter();
+        digits.fold(Some(0), |number: Option<u32>, byte| {
+            Some(number? * radix + char::from(*byte).to_digit(radix)?)
+        })
+    };
+    let byte = |length: usize, byte: u32| {
+        Some(Escape {
+            length,
+            bytes: [u8::try_from(byte).ok()?, 0, 0, 0],
+            count: 1,
+        })
+    };
+    match rest {
+        [b'u', b'{', digits @ ..] => {
+            let count = digits
+                .iter()
+                .take(6)
+                .take_while(|digit| digit.is_ascii_hexdigit())
+                .count();
+            let closed = count > 0 && digits.get(count) == Some(&b'}');
+            let code = number(2, count, 16).filter(|_| closed)?;
+            Some(Escape::of(count + 3, char::from_u32(code)?))
+        }
+        [b'u', ..] => {
+            let first = number(1, 4, 16)?;
+            if let Some(character) = char::from_u32(first) {
+                return Some(Escape::of(5, character));
+            }
+            let slashes = rest.iter().skip(5).take_while(|byte| **byte == b'\\').count();
+            let second = (slashes > 0 && rest.get(5 + slashes) == Some(&b'u')).then_some(6 + slashes)?;
+            let units = [first, number(second, 4, 16)?].map(|unit| u16::try_from(unit).unwrap_or_default());
+            let character = char::decode_utf16(units).next()?.ok()?;
+            Some(Escape::of(second + 4, character))
+        }
+        [b'x', ..] => byte(3, number(1, 2, 16)?),
+        [b'0'..=b'3', ..] => byte(3, number(0, 3, 8)?),
+        _ => None,
+    }
 }
 
 /// `None` if there is nothing to decode.
@@ -116,6 +248,24 @@ pub(super) fn possible_ends(text: &[u8]) -> Vec<usize> {
 
 /// Where the escape begins that continues after the end of the text.
 fn unfinished(text: &[u8]) -> Option<usize> {
+    unfinished_entity(text).max(unfinished_backslash(text))
+}
+
+fn unfinished_backslash(text: &[u8]) -> Option<usize> {
+    let oldest = text.len().saturating_sub(MOST_CODE + 1);
+    let at = oldest + memchr::memrchr(b'\\', text.get(oldest..)?)?;
+    let goes_on = match text.get(at + 1..)? {
+        [] => true,
+        [b'u', b'{', digits @ ..] => digits.len() <= 6 && digits.iter().all(u8::is_ascii_hexdigit),
+        [b'u', digits @ ..] => digits.len() < 4 && digits.iter().all(u8::is_ascii_hexdigit),
+        [b'x', digits @ ..] => digits.len() < 2 && digits.iter().all(u8::is_ascii_hexdigit),
+        digits => digits.len() < 3 && digits.iter().all(u8::is_ascii_digit),
+    };
+    let slashes = text.get(..at)?.iter().rev().take_while(|byte| **byte == b'\\').count();
+    goes_on.then_some(at - slashes)
+}
+
+fn unfinished_entity(text: &[u8]) -> Option<usize> {
     let oldest = text.len().saturating_sub(MOST_LETTERS + 1);
     let last = text.get(oldest..)?;
     let at = memchr::memrchr2(b'%', b'&', last)?;
@@ -241,8 +391,16 @@ fn latin(name: &[u8]) -> Option<char> {
 mod tests {
     use super::*;
 
+    /// Secrets of all ASCII characters but the backslash.
+    fn secrets() -> SecretBytes {
+        let mut secrets = SecretBytes::default();
+        let all: Vec<u8> = (b'!'..=b'~').filter(|byte| *byte != b'\\').collect();
+        secrets.add(&all);
+        secrets
+    }
+
     fn all(text: &str) -> String {
-        String::from_utf8(without(text.as_bytes()).unwrap_or_else(|| text.into())).unwrap()
+        String::from_utf8(without(text.as_bytes(), secrets()).unwrap_or_else(|| text.into())).unwrap()
     }
 
     #[test]
@@ -251,6 +409,12 @@ mod tests {
             ("a%2Bb%2fc", "a+b/c"),
             ("&#x3D;&#61;&#X3d;&#0061;&equals;", "====="),
             ("%C3%BC&uuml;&#252;&yuml;&nbsp;", "üüüÿ\u{a0}"),
+            (
+                r#"\u0041\\u0042 \x43\\\\x44 \105\\106 \u{47} \"\/ \\\" \\n"#,
+                r#"AB CD EF G "/ " \n"#,
+            ),
+            (r"\u0041\ud83d\ude00 \u005cu0025%34%31", "A\u{1f600} A"),
+            (r"C:\new\temp \u00e9 \xff \0 \u12", r"C:\new\temp \u00e9 \xff \0 \u12"),
             ("%252541 &amp;lt; %26%6ct%3b &#37;41", "A < < A"),
             (
                 "100% of %zz %4 &x; &#; &#x; & &amp &#1114112; &#123456789; %",
@@ -264,7 +428,7 @@ mod tests {
     #[test]
     fn places_stay() {
         let text = b"x %26lt;b%2Bc&#47;d y";
-        let levels = levels(text, Escapes::All);
+        let levels = levels(text, Escapes::All, secrets());
         let last = &levels.last().unwrap().bytes;
         assert_eq!(last, b"x <b+c/d y");
         let of = |range: Range<usize>| std::str::from_utf8(&text[source(&levels, range)]).unwrap();
@@ -278,10 +442,18 @@ mod tests {
 
     #[test]
     fn kinds_are_told_apart() {
-        let kinds = |text: &str| Escapes::of(text.as_bytes()).collect::<Vec<_>>();
+        let kinds = |text: &str| Escapes::of(text.as_bytes(), secrets()).collect::<Vec<_>>();
         assert!(kinds("50% & more").is_empty());
         assert_eq!(kinds("a%20b & c"), [Escapes::All]);
         assert_eq!(kinds("%ab &lt;"), [Escapes::Percent, Escapes::Entities, Escapes::All]);
+        assert_eq!(
+            kinds(r"%ab \u0041"),
+            [Escapes::Percent, Escapes::Backslashes, Escapes::All]
+        );
+        let mut letters = SecretBytes::default();
+        letters.add(b"abc");
+        let of_letters = |text: &str| Escapes::of(text.as_bytes(), letters).count();
+        assert_eq!((of_letters(r#"\"\n\x1b\u2026"#), of_letters(r"\x61")), (0, 1));
     }
 
     #[test]
@@ -297,6 +469,11 @@ mod tests {
             ("abc&am%7", &[6, 3]),
             ("abc& d", &[]),
             ("abc&lt;", &[]),
+            (r"abc\\", &[3]),
+            (r"abc\u00", &[3]),
+            (r"abc\u0041", &[]),
+            (r"&am\x4", &[3, 0]),
+            (r"abc\n", &[]),
         ] {
             assert_eq!(possible_ends(text.as_bytes()), ends, "{text}");
         }

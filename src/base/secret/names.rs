@@ -3,7 +3,7 @@
 use super::MIN_BYTES;
 
 /// Words that mark a name as secret anywhere in it.
-const ANYWHERE: [&str; 7] = [
+const ANYWHERE: [&str; 8] = [
     "TOKEN",
     "SECRET",
     "PASSWORD",
@@ -11,7 +11,12 @@ const ANYWHERE: [&str; 7] = [
     "PASSPHRASE",
     "KEY",
     "CREDENTIAL",
+    "WEBHOOK_URL",
 ];
+/// Words that mark the address of a service with credentials in it, anywhere in a name.
+const ADDRESSES: [&str; 5] = ["CONNECTION_STRING", "CONNECTIONSTRING", "CONN_STR", "CONNSTR", "JDBC_"];
+/// What ends the name of a list of HTTP headers: such a list is where clients take an API key from.
+const HEADER_LISTS: [&str; 4] = ["OTLP_HEADERS", "CUSTOM_HEADERS", "EXTRA_HEADERS", "HTTP_HEADERS"];
 /// Words that do so only as a whole part between underscores: `AUTH`, but not `AUTHOR`.
 const WHOLE: [&str; 12] = [
     "AUTH",
@@ -40,13 +45,15 @@ pub const MODEL_KEYS: [&str; 5] = [
     "OVERNIGHT_JOURNAL_KEY",
 ];
 /// Values that are settings even in a variable with a secret name.
-const COMMON: [&str; 9] = [
+const COMMON: [&str; 11] = [
     "disabled",
     "required",
     "optional",
     "password",
     "undefined",
     "changeme",
+    "changeit",
+    "postgres",
     "production",
     "development",
     "localhost",
@@ -58,7 +65,18 @@ pub fn is_secret_name(name: &str) -> bool {
     if matches!(name.as_str(), "PWD" | "OLDPWD") {
         return false;
     }
-    ANYWHERE.iter().any(|word| name.contains(word)) || name.split('_').any(|part| WHOLE.contains(&part))
+    ANYWHERE.iter().any(|word| name.contains(word))
+        || name.split('_').any(|part| WHOLE.contains(&part))
+        || is_address_name(&name)
+}
+
+/// Whether a variable (its name in capitals) contains an address or headers, of which only some parts are secret.
+pub(super) fn is_address_name(name: &str) -> bool {
+    let headers = name.starts_with("OTEL_EXPORTER_OTLP_") && name.ends_with("_HEADERS");
+    headers
+        || name.split('_').any(|part| part == "DSN")
+        || ADDRESSES.iter().any(|word| name.contains(word))
+        || HEADER_LISTS.iter().any(|ending| name.ends_with(ending))
 }
 
 /// Whether a variable is one of [`MODEL_KEYS`].
@@ -66,22 +84,8 @@ pub fn is_model_key(name: &str) -> bool {
     MODEL_KEYS.contains(&name)
 }
 
-/// The secrets among the variables: values of variables with secret names, and passwords in URLs in any variable.
-pub(super) fn secrets(vars: impl IntoIterator<Item = (String, String)>) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    for (name, value) in vars {
-        let password = url_password(&value).map(str::to_owned);
-        if is_secret_name(&name) && is_secret_value(&name, &value) {
-            found.push((name.clone(), value));
-        }
-        if let Some(password) = password.filter(|password| password.len() >= MIN_BYTES) {
-            found.push((name, password));
-        }
-    }
-    found
-}
-
-fn is_secret_value(name: &str, value: &str) -> bool {
+/// Whether the value of a variable with a secret name is secret: long enough, and neither a setting nor the place of a file.
+pub(super) fn is_secret_value(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let place = PLACES.iter().any(|ending| name.ends_with(ending));
     let path = value.starts_with(['/', '~', '.']) && value.contains('/') && !value.contains(['\n', '=', '+']);
@@ -91,15 +95,6 @@ fn is_secret_value(name: &str, value: &str) -> bool {
 /// Whether a value is a usual word of settings.
 pub fn is_setting(value: &str) -> bool {
     COMMON.contains(&value.to_ascii_lowercase().as_str())
-}
-
-/// The password in `scheme://user:password@host`.
-fn url_password(value: &str) -> Option<&str> {
-    let (scheme, rest) = value.split_once("://")?;
-    let sound = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+.-".contains(&b));
-    let authority = rest.split(['/', '?', '#']).next().filter(|_| sound)?;
-    let (user, _) = authority.rsplit_once('@')?;
-    user.split_once(':').map(|(_, password)| password)
 }
 
 #[cfg(test)]
@@ -123,6 +118,12 @@ mod tests {
             "AUTHORIZATION",
             "SSHPASS",
             "DB_CREDS",
+            "AZURE_STORAGE_CONNECTION_STRING",
+            "SENTRY_DSN",
+            "SLACK_WEBHOOK_URL",
+            "JDBC_URL",
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
         ] {
             assert!(is_secret_name(name), "{name}");
         }
@@ -136,36 +137,11 @@ mod tests {
             "PATTERN",
             "LANG",
             "CI",
+            "DATABASE_URL",
+            "SYSTEM_HEADERS",
+            "GITHUB_WEBHOOK_EVENT",
         ] {
             assert!(!is_secret_name(name), "{name}");
         }
-    }
-
-    #[test]
-    fn values() {
-        let vars = [
-            ("API_KEY", "s3cr3t-value"),
-            ("SHORT_KEY", "1234567"),
-            ("USE_KEY", "disabled"),
-            ("SSH_KEY_PATH", "/home/someone/.ssh/id"),
-            ("GOOGLE_APPLICATION_CREDENTIALS", "/etc/gcp/account.json"),
-            ("AWS_SECRET_ACCESS_KEY", "/abc/def/ghijkl"),
-            ("DATABASE_URL", "postgres://user:hunter2hunter2@db:5432/x"),
-            ("HOME", "/home/someone"),
-            ("URL", "https://example.org/a:b@c"),
-        ];
-        let found = secrets(vars.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        let shown: Vec<(&str, &str)> = found
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-            .collect();
-        assert_eq!(
-            shown,
-            [
-                ("API_KEY", "s3cr3t-value"),
-                ("AWS_SECRET_ACCESS_KEY", "/abc/def/ghijkl"),
-                ("DATABASE_URL", "hunter2hunter2"),
-            ]
-        );
     }
 }

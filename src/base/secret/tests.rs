@@ -96,6 +96,35 @@ fn numbered(text: &str, hex: bool) -> String {
     text.chars().map(one).collect()
 }
 
+fn decimal(text: &str, separator: &str) -> String {
+    text.bytes()
+        .map(|byte| byte.to_string())
+        .collect::<Vec<_>>()
+        .join(separator)
+}
+
+/// The two-byte words of `xxd`, for a text behind `before`.
+fn words(text: &str, before: &str) -> String {
+    let digits = hex(&format!("{before}{text}"), false);
+    let words: Vec<&str> = (0..digits.len())
+        .step_by(4)
+        .map(|at| &digits[at..(at + 4).min(digits.len())])
+        .collect();
+    words.join(" ")
+}
+
+fn wide(text: &str) -> Vec<u8> {
+    text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+}
+
+/// As `printf %q` of bash quotes what is printable.
+fn shell_quoted(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || c.is_control() || "_-./:+=@%".contains(c);
+    text.chars()
+        .map(|c| if plain(c) { c.to_string() } else { format!("\\{c}") })
+        .collect()
+}
+
 fn encodings(text: &str) -> Vec<(&'static str, String)> {
     vec![
         ("raw", text.to_owned()),
@@ -139,12 +168,24 @@ fn encodings(text: &str) -> Vec<(&'static str, String)> {
             "base64 +1 + base64url",
             URL_SAFE.encode(format!("x{}", STANDARD.encode(format!("u:{text}")))),
         ),
+        ("decimal of Python, spaced", decimal(text, ", ")),
+        ("decimal of JavaScript", decimal(text, ",")),
+        ("decimal spaced", decimal(text, " ")),
+        ("words spaced", words(text, "")),
+        ("words spaced +1", words(text, "x")),
+        ("base64 of hex", STANDARD.encode(hex(text, false))),
+        ("base64 + hex", STANDARD.encode(format!("x{}", hex(text, true)))),
+        ("base64 + UTF-16", STANDARD.encode(wide(&format!("$x='{text}'")))),
+        ("base64 of UTF-16", STANDARD.encode(wide(text))),
+        ("json 3 times of codes", inner_json(&inner_json(&codes(text)))),
+        ("json 3 times", inner_json(&inner_json(&inner_json(text)))),
+        ("shell quoted", shell_quoted(text)),
     ]
 }
 
 #[test]
 fn there_are_as_many_encodings_as_are_drawn() {
-    assert_eq!(encodings("x").len(), 38);
+    assert_eq!(encodings("x").len(), 50);
 }
 
 fn wrapped(text: &str, width: usize, with: &str) -> String {
@@ -256,6 +297,12 @@ fn json_values_and_keys() {
     );
 }
 
+fn all_bytes() -> escapes::SecretBytes {
+    let mut bytes = escapes::SecretBytes::default();
+    bytes.add(&(0..128).collect::<Vec<u8>>());
+    bytes
+}
+
 /// `text` with each character encoded in the way that `picks` says, 0 for as it is.
 fn partly_encoded(text: &str, picks: &[u8]) -> String {
     let one = |(c, pick): (char, &u8)| match (pick, c) {
@@ -273,6 +320,9 @@ fn partly_encoded(text: &str, picks: &[u8]) -> String {
         // Encoded twice.
         (7, c) => all_percent(&all_percent(&c.to_string())),
         (8, c) => format!("&amp;#{};", u32::from(c)),
+        (9, c) => codes(&c.to_string()),
+        (10, c) => inner_json(&codes(&c.to_string())),
+        (11, c) if c.is_ascii_punctuation() => format!("\\{c}"),
         (_, c) => c.to_string(),
     };
     text.chars().zip(picks.iter().cycle()).map(one).collect()
@@ -284,7 +334,7 @@ fn what_writers_encode_of_a_key_does_not_matter() {
     let redactor = Redactor::with_values(vec![("C".to_owned(), key.to_owned())]);
     // Each subset of the special characters.
     for subset in 0..8_u8 {
-        for pick in 1..=8 {
+        for pick in 1..=11 {
             let of = |c: char| "/+=".find(c).is_some_and(|at| subset >> at & 1 == 1);
             let picks: Vec<u8> = key.chars().map(|c| if of(c) { pick } else { 0 }).collect();
             let encoded = partly_encoded(key, &picks);
@@ -397,7 +447,7 @@ proptest! {
 
     #[test]
     fn a_stream_gives_what_the_whole_gives_of_escapes(
-        picks in proptest::collection::vec(0u8..9, 1..30),
+        picks in proptest::collection::vec(0u8..12, 1..30),
         between in "[g-z &;\n]{0,12}",
         size in 1usize..40,
     ) {
@@ -414,12 +464,12 @@ proptest! {
     #[test]
     fn no_partly_encoded_secret_survives(
         secret in "[!-~ü]{8,40}",
-        picks in proptest::collection::vec(0u8..9, 1..40),
+        picks in proptest::collection::vec(0u8..12, 1..40),
         before in "[!-~]{0,20} ",
         behind in " [!-~]{0,20}",
     ) {
         // A value that consists of escapes may be too short when they are decoded.
-        prop_assume!(escapes::without(secret.as_bytes()).is_none_or(|decoded| decoded.len() >= MIN_BYTES));
+        prop_assume!(escapes::without(secret.as_bytes(), all_bytes()).is_none_or(|decoded| decoded.len() >= MIN_BYTES));
         let redactor = Redactor::with_values(vec![("C".to_owned(), secret.clone())]);
         let encoded = partly_encoded(&secret, &picks);
         let text = format!("{before}{encoded}{behind}");
@@ -429,7 +479,7 @@ proptest! {
     }
 
     #[test]
-    fn no_secret_survives(secret in "[!-~]{8,40}", before in "[ -~\n]{0,20}", behind in "[ -~\n]{0,20}", which in 0usize..38) {
+    fn no_secret_survives(secret in "[!-~]{8,40}", before in "[ -~\n]{0,20}", behind in "[ -~\n]{0,20}", which in 0usize..50) {
         let redactor = Redactor::with_values(vec![("C".to_owned(), secret.clone())]);
         let (_, encoded) = encodings(&secret).swap_remove(which);
         let text = format!("{before}{encoded}{behind}");

@@ -65,8 +65,8 @@ impl Rare {
             let mut from = 0;
             while let Some(run) = next_run(text, from, class, least) {
                 from = run.end;
-                let made = self.made();
                 let stretch = text.get(run.clone()).unwrap_or_default();
+                let made = self.made();
                 if made.filter.as_ref().is_some_and(|filter| !filter.may_hold(stretch)) {
                     continue;
                 }
@@ -123,6 +123,14 @@ fn next_run(text: &[u8], from: usize, class: rare::CharClass, least: usize) -> O
     let mut begin = from;
     loop {
         let all = text.get(begin..begin.checked_add(least)?)?;
+        // A digest has no separators, and is passed over without looking at all of it.
+        let last = all
+            .get(least.saturating_sub(rare::MAX_DIGITS + 1)..)
+            .unwrap_or_default();
+        if class == rare::CharClass::Dump && last.iter().all(u8::is_ascii_hexdigit) {
+            begin += least.saturating_sub(rare::MAX_DIGITS).max(1);
+            continue;
+        }
         match all.iter().rposition(|byte| !class.has(*byte)) {
             // No run of this length can begin at or before this byte.
             Some(other) => begin += other + 1,

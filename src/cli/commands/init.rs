@@ -4,6 +4,7 @@
 use super::printed;
 use crate::base::quote::{counted, shell_word};
 use crate::cli::args::{InitArgs, TextOrJson};
+use crate::cli::environment;
 use crate::cli::exit;
 use crate::cli::out;
 use crate::cli::refusal::Refusal;
@@ -194,6 +195,13 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
             dir.join(first.first()).join("package.json").display()
         ));
     }
+    for project in &projects {
+        for place in project.places.iter().take(MOST_PLACES) {
+            if let Some(what) = not_installed(project.kind, &dir.join(place)) {
+                out::stderr(&format!("overnight: {what}"));
+            }
+        }
+    }
     let mut files = vec![
         (
             "ci/overnight-policy.yaml",
@@ -253,6 +261,12 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
     let next =
         format!("overnight{place} run {name} --policy ci/overnight-policy.yaml --model gemini/gemini-2.5-pro{isolate}");
     print_line(format!("next: {next}\n"))?;
+    if environment::variable("GEMINI_API_KEY").is_none() {
+        out::stderr(
+            "overnight: it needs GEMINI_API_KEY in the environment, or another --model (`overnight doctor` lists the keys that are \
+             set); with --dry-run it prints the plan and needs no key",
+        );
+    }
     if args.format == TextOrJson::Json {
         let toolchains: Vec<&str> = projects.iter().map(|project| project.kind.name).collect();
         printed(&format!(
@@ -492,6 +506,35 @@ fn uses_pytest(dir: &Path) -> bool {
             .take(MOST_TESTS)
             .any(|name| start_of(&dir.join(name)).contains("pytest"))
         || ["", "tests", "test"].iter().any(|below| in_tests(below))
+}
+
+/// What a run of the tests of a project in `dir` would lack, for people; `None` if nothing is known to be missing.
+fn not_installed(kind: &Kind, dir: &Path) -> Option<String> {
+    let has = |name: &str| dir.join(name).is_dir();
+    let shown = |name: &str| {
+        dir.join(name)
+            .strip_prefix(".")
+            .unwrap_or(&dir.join(name))
+            .display()
+            .to_string()
+    };
+    match kind.name {
+        "node" if !has("node_modules") && text_of(dir, "package.json").contains("ependencies\"") => Some(format!(
+            "{} does not exist: run `{}` in its directory before the first run",
+            shown("node_modules"),
+            install(kind, dir)?
+        )),
+        "python" if environment::variable("VIRTUAL_ENV").is_none() => {
+            let venv = [".venv", "venv"]
+                .into_iter()
+                .find(|name| dir.join(name).join("bin/activate").is_file())?;
+            Some(format!(
+                "the virtual environment {0} is not active: run `. {0}/bin/activate` before the first run, so that the tests use it",
+                shown(venv)
+            ))
+        }
+        _ => None,
+    }
 }
 
 /// Whether pip can install the directory: a `pyproject.toml` may hold only settings of tools.

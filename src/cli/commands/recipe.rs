@@ -108,7 +108,7 @@ async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal
             found.extend(foresee::problems(&parsed, workspace));
             if let Some((name, place)) = origin.settings_within(&parsed, here) {
                 let message = format!(
-                    "`tools.settings` lies in the workspace's repository ({})",
+                    "`tools.settings` is in the workspace's repository ({})",
                     place.display()
                 );
                 let problem = Diagnostic::warning("settings-in-workspace", name.span, message);

@@ -1,6 +1,8 @@
-//! The rare encodings of a value: base32, HTML entities, hex dumps with separators, and base64 of base64.
+//! The rare encodings of a value: base32, HTML entities, dumps of bytes (hexadecimal and decimal), and base64 of base64, of
+//! hexadecimal digits and of UTF-16.
 
 use super::SecretPattern;
+use crate::base::ids::hex;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 
@@ -22,6 +24,12 @@ const DUMPS: [(&str, &str); 9] = [
     ("0x", " "),
 ];
 
+/// The separators of bytes written as decimal numbers: Python and JSON, JavaScript, Go.
+const DECIMAL_SEPARATORS: [&str; 3] = [", ", ",", " "];
+
+/// The most digits in a row of a pattern of [`CharClass::Dump`].
+pub(in crate::base::secret) const MAX_DIGITS: usize = 4;
+
 /// The most parts of one value that are searched for in the rare encodings: a key of 4,096 bits has 51 lines.
 pub(in crate::base::secret) const PARTS: usize = 64;
 
@@ -31,7 +39,7 @@ pub(in crate::base::secret) const PARTS: usize = 64;
 pub(in crate::base::secret) enum CharClass {
     /// Base32, base64, `\x61`, `&#97;`: without blanks.
     Dense = 1,
-    /// Hex digits separated by blanks, colons, commas, hyphens or `0x`.
+    /// Hex or decimal digits separated by blanks, colons, commas, hyphens or `0x`.
     Dump = 2,
 }
 
@@ -72,7 +80,8 @@ impl CharClass {
                 .saturating_sub(3)
                 .min((piece * 8 / 6).saturating_sub(2) * 8 / 6 - 2)
                 .max(8),
-            CharClass::Dump => 3 * piece - 1,
+            // Hexadecimal words of two bytes; decimal numbers have two digits or three.
+            CharClass::Dump => 2 * piece + (piece - 1) / 2,
         }
     }
 }
@@ -80,10 +89,48 @@ impl CharClass {
 /// Every rare encoding of a piece.
 pub(in crate::base::secret) fn patterns(piece: &str, name: usize) -> Vec<SecretPattern> {
     let texts = dumps(piece).into_iter().chain(numbered(piece));
+    let texts = texts.chain(words(piece.as_bytes())).chain(decimals(piece.as_bytes()));
     let mut all: Vec<SecretPattern> = texts.map(|text| super::plain(text.into_bytes(), name)).collect();
     all.extend(base32s(piece.as_bytes(), name));
     all.extend(base64s_twice(piece.as_bytes(), name));
+    // As PowerShell takes a command in `-EncodedCommand`.
+    let wide: Vec<u8> = piece.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    all.extend(super::base64s(&wide, name));
+    let digits = hex(piece.as_bytes());
+    all.extend(super::base64s(digits.as_bytes(), name));
+    all.extend(super::base64s(digits.to_uppercase().as_bytes(), name));
     all
+}
+
+/// Hexadecimal words of two bytes as `xxd` prints them, for a value that begins a word and for one that ends its first.
+fn words(piece: &[u8]) -> Vec<String> {
+    let digits = |upper: bool| match upper {
+        true => hex(piece).to_uppercase(),
+        false => hex(piece),
+    };
+    let spaced = |digits: &str, begin: usize| {
+        let (first, rest) = digits.split_at(begin);
+        let words = rest
+            .as_bytes()
+            .chunks(4)
+            .map(|word| String::from_utf8_lossy(word).into_owned());
+        let first = (!first.is_empty()).then(|| first.to_owned());
+        first.into_iter().chain(words).collect::<Vec<String>>().join(" ")
+    };
+    let both = |upper: bool| [0, 2].map(|begin| spaced(&digits(upper), begin));
+    both(false).into_iter().chain(both(true)).collect()
+}
+
+/// The bytes as decimal numbers.
+fn decimals(piece: &[u8]) -> Vec<String> {
+    let numbers: Vec<String> = piece.iter().map(u8::to_string).collect();
+    let mut found = DECIMAL_SEPARATORS.map(|separator| numbers.join(separator)).to_vec();
+    // As `od -tu1` aligns them.
+    let aligned: Vec<String> = piece.iter().map(|byte| format!("{byte:3}")).collect();
+    found.push(aligned.join(" ").trim_start().to_owned());
+    // Control characters have one digit; many of them make a text that is too short to be looked at.
+    found.retain(|text| text.len() >= CharClass::Dump.least(piece.len()));
+    found
 }
 
 fn dumps(piece: &str) -> Vec<String> {
