@@ -324,12 +324,11 @@ async fn drive(
         return Err(Refusal::Environment(missing));
     }
     let ignored = programs::ignored_environment(&session.plan, &session.policies, &search);
-    let may_change_files = may_change_files(&session)?;
-    if !unsandboxed::has_git() && may_change_files {
+    if !unsandboxed::has_git() && may_change_files(&session)? {
         return Err(Refusal::Environment(unsandboxed::no_git()));
     }
-    if session.policies.sandbox().level != WishedLevel::None && may_change_files {
-        // Else the first call that needs the sandbox would end a run that has paid for requests.
+    if session.policies.sandbox().level != WishedLevel::None {
+        // Else the sandbox would end a run that has paid for requests.
         journal_place::check_state([session.workspace.root()]).map_err(Refusal::Environment)?;
     }
     let mut own = bootstrap::private(session.workspace.root())?;
@@ -502,9 +501,9 @@ fn may_change_files(session: &RunSession) -> Result<bool, Refusal> {
         return Ok(true);
     }
     let changes = |kind: ToolKind| matches!(kind, ToolKind::Edit | ToolKind::Execute);
-    let (offered, _) = bootstrap::registry(false)?.filtered(plan.tools.include.as_deref(), &plan.tools.exclude);
+    let builtin = bootstrap::registry(false)?;
     let may = |spec: &ToolSpec| changes(spec.kind) && session.policies.may_allow(&spec.name, spec.kind, &spec.origin);
-    Ok(offered.specs().into_iter().any(may))
+    Ok(builtin.specs().into_iter().any(may))
 }
 
 /// A cost limit can only be enforced if the price is known.

@@ -146,7 +146,8 @@ impl WriteGuard {
             };
         }
         let is_one = path.parent().is_some_and(is_list);
-        if !is_unlisted(path) && !(is_one && self.points_here(path)) {
+        let is_theirs = is_unlisted(path) || is_one && self.points_here(path);
+        if !is_theirs {
             return Registered::No;
         }
         match self.no_data_in(path) {
