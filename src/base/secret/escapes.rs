@@ -165,9 +165,9 @@ fn decode_backslashes(text: &[u8]) -> Option<Decoded> {
 /// The character that the code behind a backslash stands for: `u0041` (two for a surrogate pair), `u{41}`, `x41`, `101`.
 fn code_at(rest: &[u8]) -> Option<Escape> {
     let number = |from: usize, count: usize, radix: u32| -> Option<u32> {
-        let digits = rest.get(from..from + count)?.iter();
-        digits.fold(Some(0), |number: Option<u32>, byte| {
-            Some(number? * radix + char::from(*byte).to_digit(radix)?)
+        let mut digits = rest.get(from..from + count)?.iter();
+        digits.try_fold(0, |number: u32, byte| {
+            Some(number * radix + char::from(*byte).to_digit(radix)?)
         })
     };
     let byte = |length: usize, byte: u32| {
