@@ -7,8 +7,9 @@ use crate::base::exit;
 use crate::journal::{artefacts, deliveries, writer};
 use crate::report::junit as report_junit;
 use crate::report::result::OutputFacts;
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The directory of a merge in which bundles of object stores are kept.
@@ -37,28 +38,59 @@ const KNOWN: [&str; 18] = [
     record::STORE_FILE,
 ];
 
+/// What is in a directory that people call empty.
+const EMPTY: [&str; 2] = [".gitkeep", "lost+found"];
+
 /// The name of something in a directory that no batch put there; `None` for an empty or missing directory, and for that of
 /// an earlier batch.
 pub fn foreign_entry(dir: &Path) -> Option<String> {
     if std::fs::symlink_metadata(dir.join(record::FILE)).is_ok_and(|found| found.is_file()) {
         return None;
     }
-    let names = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    // The log of this call is not foreign: `overnight batch … --out out > out/batch.log`.
+    let streams = own_streams();
+    let is_stream = |entry: &DirEntry| {
+        let found = entry.metadata().ok();
+        found.is_some_and(|found| found.is_file() && streams.contains(&(found.dev(), found.ino())))
+    };
+    let names = entries.filter(|entry| !is_stream(entry));
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names
-        .filter(|name| !KNOWN.contains(&name.as_str()) && !artefacts::is_draft(name))
+        .filter(|name| !KNOWN.contains(&name.as_str()) && !EMPTY.contains(&name.as_str()) && !artefacts::is_draft(name))
         .min()
+}
+
+/// Device and inode of the files to which this process prints.
+fn own_streams() -> Vec<(u64, u64)> {
+    let printed = [
+        rustix::fs::fstat(std::io::stdout()),
+        rustix::fs::fstat(std::io::stderr()),
+    ];
+    let files = printed.into_iter().flatten();
+    files.map(|file| (file.st_dev, file.st_ino)).collect()
+}
+
+/// Whether the result in a directory is that of a batch of another name. The result of a call that was refused before it
+/// began belongs to nobody.
+fn is_of_another(dir: &Path, name: &str) -> bool {
+    let text = std::fs::read_to_string(dir.join("result.json")).unwrap_or_default();
+    let recorded = serde_json::from_str::<BatchResult>(&text);
+    recorded.is_ok_and(|recorded| !recorded.manifest.is_empty() && recorded.name != name)
 }
 
 /// Writes the outputs of a call that was refused before it began, so that those of an earlier call do not pass for its own:
 /// `result.json` and `junit.xml`; the pages for people are removed. What the jobs left stays. Nothing is written while
-/// another call works in the directory.
+/// another call works in the directory, or where the result is that of a batch of another name.
 ///
 /// # Errors
 /// [`BatchError::Output`]: a file could not be written or removed.
 pub fn write_refused(dir: &Path, name: &str, exit_code: u8, message: &str) -> Result<(), BatchError> {
     let record = File::open(dir.join(record::FILE)).ok();
     if record.as_ref().is_some_and(|record| writer::lock(record, dir).is_err()) {
+        return Ok(());
+    }
+    if is_of_another(dir, name) {
         return Ok(());
     }
     for page in ["summary.md", "report.html"] {
@@ -123,4 +155,36 @@ pub fn stream(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<
     draft.as_file().set_permissions(mode).map_err(said)?;
     draft.persist(path).map_err(|error| said(error.error))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_call_empty_is_not_foreign() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(".gitkeep"), "").unwrap();
+        std::fs::create_dir(dir.path().join("lost+found")).unwrap();
+        assert_eq!(foreign_entry(dir.path()), None);
+        std::fs::write(dir.path().join("notes.txt"), "").unwrap();
+        assert_eq!(foreign_entry(dir.path()).as_deref(), Some("notes.txt"));
+    }
+
+    #[test]
+    fn a_refusal_leaves_the_result_of_another_batch() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut result = BatchResult::unstarted(0, String::new());
+        "fleet".clone_into(&mut result.name);
+        "digest".clone_into(&mut result.manifest);
+        put_result(dir.path(), &result).unwrap();
+        std::fs::write(dir.path().join("report.html"), "page").unwrap();
+        let left = |name: &str| {
+            write_refused(dir.path(), name, 3, "wrong").unwrap();
+            dir.path().join("report.html").exists()
+        };
+        assert!(left("other"));
+        assert!(!left("fleet"));
+        assert!(!is_of_another(dir.path(), "other"));
+    }
 }

@@ -97,13 +97,14 @@ impl NamedOutput<'_> {
         format!("name another file, for example {} {}", self.flag, shell_word(&beside))
     }
 
-    /// Whether a file begins like an output of this kind.
+    /// Whether a file begins like an output of this kind, or is empty: then nothing is lost.
     fn is_earlier(&self, file: &Path) -> bool {
         let mut head = Vec::new();
         let read = File::open(file).and_then(|file| file.take(HEAD).read_to_end(&mut head));
         let has = |part: &[u8]| head.windows(part.len()).any(|at| at == part);
         read.is_ok()
             && match self.kind {
+                _ if head.is_empty() => true,
                 ReportFile::Patch => head.starts_with(b"diff --git "),
                 ReportFile::Junit => has(b"<testsuite"),
                 ReportFile::Transcript => has(b"\"schema_version\": \"ATIF-"),

@@ -87,6 +87,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preco
     };
     let mut warnings = ruled.warnings(&ledger.state);
     warnings.extend(submodule_warning(&ledger.state, &delta.submodules));
+    warnings.extend(replaced_warning(deps, &ledger.state));
     let objects = deps.scope.confinement.get().map(|confinement| &confinement.objects);
     if let Some(message) = objects.and_then(|objects| objects.warning()) {
         warnings.push((NOT_KEPT, message));
@@ -134,6 +135,9 @@ fn stopped(frozen: Frozen) -> Result<Frozen, RunError> {
         ))),
     }
 }
+
+/// Code of the warning about a server that went on while it was to stand still.
+const SERVER_WOKE: &str = "server_woke";
 
 /// MCP servers that are stopped while a command runs whose changes count as those of the author or of a reviewer.
 pub struct HeldServers(Frozen);
@@ -184,8 +188,62 @@ impl HeldServers {
             ledger.state.wrote(Author::Call);
             return done;
         }
-        measure(deps, ledger, preconditions).await
+        // A server can have a timer let it go on. Nothing tells its changes from those of the command then.
+        let still = still(deps).await?;
+        if let Some(woken) = self.woken() {
+            ledger.state.wrote(Author::Call);
+            ledger.warn(
+                SERVER_WOKE,
+                format!("{woken} while a command ran, so what changed meanwhile counts as the model's"),
+            )?;
+            drop(still);
+            return measure(deps, ledger, preconditions).await;
+        }
+        measure(deps, ledger, preconditions).await?;
+        match self.woken() {
+            None => Ok(()),
+            Some(woken) => Err(RunError::Environment(format!(
+                "{woken} while the changes of a command were measured, so that they cannot be told apart"
+            ))),
+        }
     }
+
+    /// Says which servers did something although they were stopped. `None` if none did.
+    pub fn woken(&self) -> Option<String> {
+        self.0.has_woken().then(|| match self.names() {
+            Some(names) => format!("an MCP server that was stopped may have gone on or ended by itself ({names})"),
+            None => "an MCP server that was stopped may have gone on or ended by itself".to_owned(),
+        })
+    }
+
+    /// The names of the servers that are stopped. `None` if there are none.
+    pub fn names(&self) -> Option<String> {
+        let names = self.0.servers();
+        (!names.is_empty()).then(|| first_names(names.into_iter()))
+    }
+}
+
+/// Why a command may have run out of time beside servers with these names.
+pub fn may_have_waited(servers: &str) -> String {
+    format!("MCP servers that may write the tree were stopped meanwhile, and it may have waited for one: {servers}")
+}
+
+/// The warning about the file to which stdout or stderr of this program was redirected, if a command put another one in its
+/// place since the last patch.
+fn replaced_warning(deps: &Deps, state: &RunState) -> Option<(&'static str, String)> {
+    let mut replaced = deps.shadow.replaced_files();
+    let known = state.patch.iter().flat_map(|patch| &patch.files);
+    for file in known {
+        replaced.remove(&file.path);
+    }
+    (!replaced.is_empty()).then(|| {
+        let message = format!(
+            "the file to which output of overnight is redirected was replaced, so what has its name is no output of overnight: {}; \
+             redirect it to a place outside the tree",
+            first_names(replaced.iter().map(String::as_str))
+        );
+        ("own_output_replaced", message)
+    })
 }
 
 /// The warning about submodules whose files were changed for the first time since the last measurement.

@@ -100,6 +100,9 @@ fn unrendered(error: template::TemplateError) -> RunError {
     RunError::Ended(RunOutcome::new(Verdict::Invalid, "template", error.to_string()))
 }
 
+/// Code of the warning about a step that may have waited for a server that was stopped meanwhile.
+const SERVERS_STOPPED: &str = "servers_stopped";
+
 /// Runs the command of a `run` step.
 ///
 /// # Errors
@@ -126,7 +129,7 @@ pub async fn run_command(deps: &Deps, ledger: &mut Ledger, preconditions: &mut P
     };
     let held = HeldServers::hold(deps, ledger, preconditions, None).await?;
     ledger.sync()?;
-    let done = run_step(deps, ledger, step, what, *allow_failure).await;
+    let done = run_step(deps, ledger, step, what, (*allow_failure, held.names())).await;
     held.release(deps, ledger, preconditions, done).await
 }
 
@@ -135,7 +138,7 @@ async fn run_step(
     ledger: &mut Ledger,
     step: &PlanStep,
     what: AuthorCommand<'_>,
-    allow_failure: bool,
+    (allow_failure, stopped): (bool, Option<String>),
 ) -> Result<(), RunError> {
     let command = what.text.to_owned();
     let finished = checks::command(deps, ledger, what).await?;
@@ -153,6 +156,12 @@ async fn run_step(
     }
     if let Some(outcome) = interrupted {
         return Err(RunError::Ended(outcome));
+    }
+    if finished.exit.timed_out
+        && let Some(names) = stopped
+    {
+        let message = format!("step {} ran out of time; {}", step.id, changes::may_have_waited(&names));
+        ledger.warn(SERVERS_STOPPED, message)?;
     }
     stop_if_missing(deps, ledger, &format!("step {}", step.id), &command, &finished)?;
     let goes_on = allow_failure || finished.exit.code == Some(0);
@@ -389,7 +398,7 @@ pub async fn check(
                 is_check: true,
             };
             // Until its changes are put back, nothing else may write.
-            let _held = HeldServers::hold(deps, ledger, preconditions, None).await?;
+            let held = HeldServers::hold(deps, ledger, preconditions, None).await?;
             ledger.sync()?;
             let begun = SystemTime::now();
             let finished = checks::command(deps, ledger, what).await;
@@ -414,10 +423,20 @@ pub async fn check(
                 of_answer,
                 ..checks::of_command(&check.name, &text, &finished)
             };
-            let made = checks::with_missing_file(made, &put_back_before, &deps.workspace);
+            let mut made = checks::with_missing_file(made, &put_back_before, &deps.workspace);
+            if finished.exit.timed_out
+                && let Some(names) = held.names()
+            {
+                made.message
+                    .push_str(&format!("; {}", changes::may_have_waited(&names)));
+            }
             let attempt = ledger.state.progress.attempt;
-            let (made, differs) = replayed_results::check(deps.provider.recorded(), &step.id, attempt, made);
+            let (mut made, differs) = replayed_results::check(deps.provider.recorded(), &step.id, attempt, made);
             warn_of(ledger, differs)?;
+            if let Some(woken) = held.woken() {
+                made.passed = false;
+                made.message = format!("{woken} while the check ran, so it says nothing about the tree");
+            }
             made
         }
         CheckWhat::Changed(bounds) => checks::of_changes(&check.name, bounds, ledger.state.patch.as_ref()),

@@ -196,12 +196,18 @@ pub struct HeldWorkspace {
 ///
 /// # Errors
 /// [`JournalError::Read`]: it cannot be opened. [`JournalError::Held`]: another run has it, or a directory above or below
-/// it. [`JournalError::Write`]: it cannot be locked.
+/// it; it says which. [`JournalError::Write`]: it cannot be locked.
 pub fn hold_workspace(workspace: &Path) -> Result<HeldWorkspace, JournalError> {
     let dir = File::open(workspace).map_err(JournalError::read(workspace))?;
-    writer::lock(&dir, workspace)?;
-    let mut locks = vec![dir];
     let settled = no_follow::settled(workspace);
+    writer::lock(&dir, &settled).map_err(|error| match error {
+        // Only runs below it share a lock on it. Which directory they have is not known.
+        JournalError::Held(name) if dir.try_lock_shared().is_ok() => {
+            JournalError::Held(format!("of a directory below {name}"))
+        }
+        error => error,
+    })?;
+    let mut locks = vec![dir];
     let is_repository = |dir: &&Path| dir.join(".git").symlink_metadata().is_ok();
     let top = settled.ancestors().filter(is_repository).last();
     let around = settled
@@ -211,7 +217,10 @@ pub fn hold_workspace(workspace: &Path) -> Result<HeldWorkspace, JournalError> {
     for dir in around {
         // Of one that this user cannot open nobody of this user has a lock.
         if let Ok(file) = File::open(dir) {
-            writer::lock_shared(&file, dir)?;
+            writer::lock_shared(&file, dir).map_err(|error| match error {
+                JournalError::Held(name) => JournalError::Held(format!("{name}, which contains {}", settled.display())),
+                error => error,
+            })?;
             locks.push(file);
         }
     }

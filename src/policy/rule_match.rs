@@ -302,12 +302,15 @@ fn chooses_within(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     let Some(patterns) = &rule.paths else {
         return Ok(());
     };
+    // `*` and `.` fit the top as a path, and what lies deeper is searched as well. Without an option these show only names
+    // of one directory.
+    let shows_names = ["dir", "ls", "vdir"].contains(&simple.program.as_str());
     let is_within = |dir: &&str| {
         let place = ResolvedPath {
             found: PathStatus::Dir,
             ..ResolvedPath::of_tree(dir)
         };
-        patterns.iter().any(|pattern| pattern.covers(&place, false))
+        patterns.iter().any(|pattern| pattern.covers(&place, !shows_names))
     };
     let Some(dir) = searched_unnamed(simple).into_iter().find(|dir| !is_within(dir)) else {
         return Ok(());

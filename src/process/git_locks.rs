@@ -1,15 +1,17 @@
 //! Lock files that git leaves in `.git` when it is killed: as long as they are there, each later git command fails.
 //!
-//! A lock file is removed when the command that was killed made it: it was made after the command began, no other
-//! command of the run may write the workspace, and no git of anybody else is at work there. Where one of these is not
-//! known, everything stays, and the reason is told.
+//! A lock file is removed when the command that was killed made it: it could write `.git`, the file was made after the
+//! command began, no other command of the run may write the workspace, and no git of anybody else is at work in this
+//! repository, from wherever. Where one of these is not known, everything stays, and the reason is told. Those of linked
+//! worktrees belong to whoever works there, and always stay.
 
 use super::live::own_write;
 use super::process_tree::table;
+use crate::base::grant::{ClosedPaths, Writes};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::Metadata;
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -64,6 +66,32 @@ impl LeftLocks {
             )
         })
     }
+}
+
+/// The most bytes of the command line and of the environment of a process, each, that are looked through.
+const MOST_WORDS: u64 = 128 << 10;
+/// The most bytes of a file that names a git directory.
+const MOST_POINTER: u64 = 8 << 10;
+/// Variables that name the repository in which git works.
+const REPOSITORY_VARIABLES: [&str; 5] = [
+    "GIT_DIR",
+    "GIT_COMMON_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+];
+
+/// Whether a command with this grant could make lock files in `.git`.
+pub(super) fn could_make(writes: &Writes, closed: &dyn ClosedPaths) -> bool {
+    let reaches = |path: &str| path.is_empty() || path == "." || path.split('/').next() == Some(".git");
+    let is_granted = match writes {
+        Writes::Nothing => false,
+        Writes::Paths { paths, maybe } => {
+            paths.iter().any(|one| reaches(&one.path)) || maybe.iter().any(|dir| reaches(dir))
+        }
+        Writes::Tree => true,
+    };
+    is_granted && !closed.closed(".git", true)
 }
 
 /// The identity of a lock file: device, inode number, and change time.
@@ -149,8 +177,9 @@ fn locks_since(git: &Path, begun: SystemTime) -> Result<BTreeMap<PathBuf, Stamp>
                 return Err(format!(".git has more than {MOST_ENTRIES} entries without its objects"));
             }
             let (name, kind) = (entry.file_name(), entry.file_type().map_err(unread)?);
+            let is_of_others = dir == git && name == "worktrees";
             // A branch may have any name.
-            if kind.is_dir() && (in_refs || name != "objects") {
+            if kind.is_dir() && (in_refs || name != "objects") && !is_of_others {
                 waiting.push((entry.path(), in_refs || name == "refs"));
             }
             if !kind.is_file() || !is_lock(&name) {
@@ -176,10 +205,12 @@ fn is_lock(name: &OsStr) -> bool {
 }
 
 /// Why a process of this machine may hold one of the lock files. Git closes a lock file that it goes on holding, so each
-/// git counts that is at work in the workspace, or of which that is not known.
+/// git counts of which it is not known that it works in another repository.
 fn holder(workspace: &Path, git: &Path, locks: &BTreeMap<PathBuf, Stamp>) -> Option<String> {
-    let link = |pid: i32, what: &str| std::fs::read_link(format!("/proc/{pid}/{what}"));
-    let here = std::fs::read_link("/proc/self/ns/mnt");
+    let (Ok(top), Ok(real)) = (workspace.canonicalize(), git.canonicalize()) else {
+        return Some("the place of .git is not known".to_owned());
+    };
+    let here = Repository { top, git: real };
     for entry in table().into_iter().filter(|entry| !entry.zombie) {
         let pid = entry.pid;
         let opened: Vec<PathBuf> = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
@@ -196,19 +227,110 @@ fn holder(workspace: &Path, git: &Path, locks: &BTreeMap<PathBuf, Stamp>) -> Opt
         if !name.starts_with("git") {
             continue;
         }
-        let is_elsewhere = match (link(pid, "cwd"), link(pid, "ns/mnt"), &here) {
+        let is_elsewhere = match is_elsewhere(pid, &here) {
             // It has ended meanwhile.
-            (Err(error), ..) if error.kind() == io::ErrorKind::NotFound => true,
-            (Ok(dir), Ok(there), Ok(here)) if there == *here => {
-                !dir.starts_with(workspace) && !opened.iter().any(|path| path.starts_with(git))
-            }
-            _ => false,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound) => true,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => true,
+            Err(_) => false,
+            Ok(is_elsewhere) => is_elsewhere && !opened.iter().any(|path| path.starts_with(&here.git)),
         };
         if !is_elsewhere {
             return Some(format!("process {pid} is a git that may hold them"));
         }
     }
     None
+}
+
+/// The repository of the workspace, by real paths.
+struct Repository {
+    top: PathBuf,
+    git: PathBuf,
+}
+
+/// Whether a process certainly works in another repository: it is not in this one or in a linked worktree of it, and its
+/// command line and environment do not name it.
+fn is_elsewhere(pid: i32, here: &Repository) -> io::Result<bool> {
+    let link = |what: &str| std::fs::read_link(format!("/proc/{pid}/{what}"));
+    let dir = link("cwd")?;
+    // Its paths are those of another view, or its directory has no path.
+    if link("ns/mnt")? != std::fs::read_link("/proc/self/ns/mnt")? || !dir.is_dir() {
+        return Ok(false);
+    }
+    if dir.starts_with(&here.top)
+        || dir
+            .ancestors()
+            .any(|dir| leads_to(&dir.join(".git"), here) || leads_to(dir, here))
+    {
+        return Ok(false);
+    }
+    for (what, is_environment) in [("cmdline", false), ("environ", true)] {
+        let mut words = Vec::new();
+        File::open(format!("/proc/{pid}/{what}"))?
+            .take(MOST_WORDS)
+            .read_to_end(&mut words)?;
+        if words.len() as u64 == MOST_WORDS {
+            return Ok(false);
+        }
+        let mut is_next = false;
+        for word in words.split(|byte| *byte == 0).filter(|word| !word.is_empty()) {
+            let (key, value) = match word.iter().position(|byte| *byte == b'=') {
+                Some(at) => (&word[..at], &word[at + 1..]),
+                None => (word, word),
+            };
+            let is_variable = REPOSITORY_VARIABLES.iter().any(|name| name.as_bytes() == key);
+            if is_environment && !is_variable {
+                continue;
+            }
+            // `--git-dir X` and `--git-dir=X`.
+            let names_one = is_variable || is_next || key == b"--git-dir" && key != word;
+            is_next = !is_environment && word == b"--git-dir";
+            match dir.join(OsStr::from_bytes(value)).canonicalize() {
+                Ok(path) if path.starts_with(&here.top) || leads_to(&path, here) => return Ok(false),
+                Err(_) if names_one => return Ok(false),
+                _ => {}
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a path is the git directory of this repository, or one of its linked worktrees, or a file that names one, or
+/// may be.
+fn leads_to(path: &Path, here: &Repository) -> bool {
+    let mut path = path.to_path_buf();
+    // A `.git` file names a directory, and its `commondir` the one of the repository.
+    for _ in 0..3 {
+        let real = match path.canonicalize() {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return false;
+            }
+            Err(_) => return true,
+            Ok(real) => real,
+        };
+        if real.starts_with(&here.git) {
+            return true;
+        }
+        let is_dir = real.is_dir();
+        let (file, base) = match is_dir {
+            true => (real.join("commondir"), real.clone()),
+            false => (real.clone(), real.parent().unwrap_or(&real).to_path_buf()),
+        };
+        // A pipe would not end.
+        match file.metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return false,
+            Err(_) => return true,
+            Ok(data) if !data.is_file() || data.len() > MOST_POINTER => return false,
+            Ok(_) => {}
+        }
+        let Ok(text) = std::fs::read(&file) else { return true };
+        let named = match is_dir {
+            true => Some(text.as_slice()),
+            false => text.strip_prefix(b"gitdir:"),
+        };
+        let Some(named) = named else { return false };
+        path = base.join(OsStr::from_bytes(named.trim_ascii()));
+    }
+    true
 }
 
 #[cfg(test)]
@@ -256,17 +378,15 @@ mod tests {
     async fn only_what_was_made_since_is_removed() {
         let (dir, begun) = ground();
         let done = remove_left(dir.path(), begun, || true).await;
-        let wanted = [
-            ".git/index.lock",
-            ".git/refs/heads/objects/x.lock",
-            ".git/worktrees/one/HEAD.lock",
-        ];
+        // That of a worktree belongs to whoever works there.
+        let wanted = [".git/index.lock", ".git/refs/heads/objects/x.lock"];
         assert_eq!(done.removed, wanted, "{done:?}");
         assert_eq!(
             (left(dir.path()), done.why_kept.as_deref()),
             (vec!["config.lock".to_owned()], None)
         );
         assert!(dir.path().join(".git/index").exists());
+        assert!(dir.path().join(".git/worktrees/one/HEAD.lock").exists());
         assert_eq!(remove_left(dir.path(), begun, || true).await, LeftLocks::default());
         assert_eq!(
             remove_left(&dir.path().join("none"), begun, || true).await,
@@ -304,6 +424,55 @@ mod tests {
             done.removed.is_empty() && done.told().unwrap().contains("is a git"),
             "{done:?}"
         );
-        assert_eq!(left(dir.path()).len(), 4);
+        assert_eq!(left(dir.path()).len(), 3);
+    }
+
+    /// A git may work in a repository from outside of it.
+    #[tokio::test]
+    async fn a_git_that_is_outside_may_work_here() {
+        let (dir, begun) = ground();
+        let outside = tempfile::tempdir().unwrap();
+        let program = outside.path().join("git");
+        fs::copy("/bin/sleep", &program).unwrap();
+        let linked = outside.path().join("linked");
+        fs::create_dir(&linked).unwrap();
+        let named = dir.path().join(".git/worktrees/one");
+        fs::write(linked.join(".git"), format!("gitdir: {}\n", named.display())).unwrap();
+        for (at, variable) in [(outside.path(), true), (linked.as_path(), false)] {
+            let mut other = std::process::Command::new(&program);
+            other.arg("60").current_dir(at).env_clear();
+            if variable {
+                other.env("GIT_DIR", dir.path().join(".git"));
+            }
+            let mut other = other.spawn().unwrap();
+            let done = remove_left(dir.path(), begun, || true).await;
+            other.kill().unwrap();
+            other.wait().unwrap();
+            let told = done.told().unwrap_or_default();
+            assert!(
+                done.removed.is_empty() && told.contains("is a git"),
+                "{variable} {done:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_a_command_that_may_write_the_git_directory_makes_them() {
+        use crate::base::grant::{NothingClosed, WriteKind, WritePath};
+        let paths = |path: &str| Writes::Paths {
+            paths: vec![WritePath {
+                path: path.to_owned(),
+                kind: WriteKind::InPlace,
+            }],
+            maybe: Vec::new(),
+        };
+        for (writes, could) in [
+            (Writes::Nothing, false),
+            (Writes::Tree, true),
+            (paths("src/a"), false),
+            (paths(".git/index"), true),
+        ] {
+            assert_eq!(could_make(&writes, &NothingClosed), could, "{writes:?}");
+        }
     }
 }

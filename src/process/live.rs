@@ -2,6 +2,7 @@
 //! are compared.
 
 use super::process_tree::{Signs, living_of, send, threads};
+use super::stat::{StatFields, read_stat};
 use crate::base::grant::Writes;
 use crate::base::sync::lock;
 use rustix::process::Signal;
@@ -218,19 +219,78 @@ pub struct Frozen {
     running: BTreeSet<i32>,
     /// Whether the processes could be seen at the last look.
     seen: bool,
+    /// All that stood still at the last look, whoever stopped them.
+    marks: Marks,
+    /// Whether two looks found the same marks.
+    settled: bool,
+    /// The names of the MCP servers among the commands.
+    servers: BTreeSet<String>,
+}
+
+/// What shows whether a stopped process did anything: the living threads of each process.
+type Marks = BTreeMap<i32, Vec<ThreadMark>>;
+
+/// A thread, its start time, and how often it left a processor. A thread that goes on and stops again has left one more
+/// often, whatever let it go on: a process can have a timer send it `SIGCONT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ThreadMark {
+    id: i32,
+    started: u64,
+    /// `None` if this kernel does not tell.
+    left: Option<u64>,
+}
+
+/// The marks of the threads of a process. `None` if they cannot be read.
+fn marks_of(pid: i32) -> Option<Vec<ThreadMark>> {
+    let living = threads(pid)?
+        .into_iter()
+        .filter(|(_, state)| !matches!(state.as_str(), "Z" | "X"));
+    let mark = |id: i32| {
+        let place = format!("/proc/{pid}/task/{id}");
+        // The kernel answers when the thread has left the processor; its state says so earlier.
+        let _ = std::fs::read(format!("{place}/syscall"));
+        let started = StatFields::of(&read_stat(format!("{place}/stat"))?)?.number(22)?;
+        let status = std::fs::read_to_string(format!("{place}/status")).ok()?;
+        let count = |name: &str| {
+            let mut lines = status.lines();
+            lines.find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
+        let (wished, forced) = (count("voluntary_ctxt_switches:"), count("nonvoluntary_ctxt_switches:"));
+        let left = wished.and_then(|wished| wished.checked_add(forced?));
+        Some(ThreadMark { id, started, left })
+    };
+    let mut marks: Vec<ThreadMark> = living.map(|(id, _)| mark(id)).collect::<Option<_>>()?;
+    marks.sort_unstable();
+    Some(marks)
 }
 
 impl Frozen {
     /// Whether all processes have stopped.
     #[must_use]
     pub fn all(&self) -> bool {
-        self.seen && self.running.is_empty()
+        self.seen && self.running.is_empty() && self.settled
     }
 
-    /// Whether it stops no process.
+    /// Whether there is no process that stands still.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.held.is_empty() && self.marks.is_empty()
+    }
+
+    /// Whether a process has done anything since all had stopped, or is gone, or that is not known.
+    #[must_use]
+    pub fn has_woken(&self) -> bool {
+        let is_still = |(pid, then): (&i32, &Vec<ThreadMark>)| {
+            let is_known = then.iter().all(|thread| thread.left.is_some());
+            is_known && standing(*pid) != Standing::Runs && marks_of(*pid).as_ref() == Some(then)
+        };
+        !self.marks.iter().all(is_still)
+    }
+
+    /// The names of the MCP servers that stand still.
+    #[must_use]
+    pub fn servers(&self) -> Vec<&str> {
+        self.servers.iter().map(String::as_str).collect()
     }
 
     /// Why not all processes have stopped, as a sentence.
@@ -239,6 +299,9 @@ impl Frozen {
         let time = STOP_TIME.as_secs();
         match self.seen {
             false => "the processes of this machine cannot be seen in `/proc`".to_owned(),
+            true if self.running.is_empty() => {
+                format!("processes of a command did not stay stopped within {time} s")
+            }
             true => {
                 let pids: Vec<String> = self.running.iter().map(i32::to_string).collect();
                 format!(
@@ -254,10 +317,13 @@ impl Frozen {
     fn go_on(&mut self, which: &impl Fn(u64, &Command) -> bool) -> bool {
         let mut registry = registry();
         let commands = registry.commands.iter();
-        let trees: Vec<Signs> = commands
-            .filter(|(number, command)| command.writes != Writes::Nothing && which(**number, command))
-            .filter_map(|(_, command)| command.tree)
-            .collect();
+        let mut trees: Vec<Signs> = Vec::new();
+        for (_, command) in commands.filter(|(number, of)| of.writes != Writes::Nothing && which(**number, of)) {
+            if let Some(tree) = command.tree {
+                trees.push(tree);
+                self.servers.extend(command.server.clone());
+            }
+        }
         // One look at the processes of the machine for all trees: there can be many of both.
         let living = match trees.is_empty() {
             true => Some(Vec::new()),
@@ -265,6 +331,8 @@ impl Frozen {
         };
         self.seen = living.is_some();
         self.running.clear();
+        let mut marks = Marks::new();
+        let mut is_marked = true;
         for pid in living.unwrap_or_default() {
             let stand = standing(pid);
             let is_held = self.held.contains(&pid);
@@ -277,7 +345,15 @@ impl Frozen {
             if stand == Standing::Runs || (!is_held && stand != Standing::Still) {
                 self.running.insert(pid);
             }
+            match self.running.is_empty().then(|| marks_of(pid)) {
+                Some(Some(of_process)) => {
+                    marks.insert(pid, of_process);
+                }
+                _ => is_marked = false,
+            }
         }
+        self.settled = is_marked && (marks.is_empty() || marks == self.marks);
+        self.marks = marks;
         self.all()
     }
 }
@@ -362,4 +438,49 @@ fn waits_for_child(pid: i32, thread: i32) -> bool {
 
 fn registry() -> MutexGuard<'static, Registry> {
     lock(&REGISTRY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stop(pid: i32) -> Vec<ThreadMark> {
+        send(pid, Signal::STOP);
+        while standing(pid) != Standing::Still {
+            std::thread::sleep(STOP_PAUSE);
+        }
+        // The thread may still be on its way off the processor.
+        let mut marks = marks_of(pid).unwrap();
+        loop {
+            std::thread::sleep(LONG_PAUSE);
+            let now = marks_of(pid).unwrap();
+            if now == marks {
+                return now;
+            }
+            marks = now;
+        }
+    }
+
+    #[test]
+    fn a_process_that_went_on_meanwhile_is_noticed() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let mut frozen = Frozen::default();
+        frozen.marks.insert(pid, stop(pid));
+        assert!(!frozen.has_woken() && !frozen.is_empty());
+        // A second stop wakes nothing.
+        stop(pid);
+        assert!(!frozen.has_woken());
+        send(pid, Signal::CONT);
+        while standing(pid) == Standing::Still {
+            std::thread::sleep(STOP_PAUSE);
+        }
+        assert!(frozen.has_woken());
+        stop(pid);
+        assert!(frozen.has_woken(), "{:?} {:?}", frozen.marks, marks_of(pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(frozen.has_woken());
+        assert!(!Frozen::default().has_woken());
+    }
 }

@@ -79,6 +79,7 @@ pub async fn run_telling(
     let (mut guard, reach) = guarded(confinement, &spawn.writes, &spawn.cancel).await?;
     guard.report_on_drop(unfinished);
     let (begun, cancel) = (SystemTime::now(), spawn.cancel.clone());
+    let could_lock = git_locks::could_make(&spawn.writes, &*confinement.closed);
     let mut running = start(&spawn, confinement, reach)?;
     running.register(&guard, confinement);
     let program = argv(&spawn.program).swap_remove(0);
@@ -91,7 +92,7 @@ pub async fn run_telling(
     }
     guard.until_free().await;
     finished.undone = guard.compare(&finished.granted);
-    if finished.was_killed() || cancel.is_cancelled() {
+    if could_lock && (finished.was_killed() || cancel.is_cancelled()) {
         // Its own guard is gone.
         let is_alone = || !live::may_write(&confinement.workspace);
         finished.locks = git_locks::remove_left(&confinement.workspace, begun, is_alone).await;

@@ -185,6 +185,12 @@ impl Allowed {
         }
         is_ancestor.then_some(GrantMatch::Ancestor)
     }
+
+    /// Whether the grant names this very entry as one that the command may replace.
+    fn may_replace(&self, path: &Path) -> bool {
+        let names = |granted: &WritePath| granted.kind == WriteKind::Entry && path == Path::new(&granted.path);
+        !self.tree && self.paths.iter().any(names)
+    }
 }
 
 /// Whether a grant holds for a file below it, too.

@@ -14,6 +14,8 @@ pub struct Notices(Arc<Mutex<Lists>>);
 #[derive(Debug, Default)]
 struct Lists {
     warnings: Vec<ToolNotice>,
+    /// How many more warnings there were than the limit.
+    dropped: usize,
     /// Changes that were not granted, with the one who made them. No list is dropped, because a change that could not be
     /// undone ends the run; there are few, because a server is started at most twice, and a call has one command.
     undone: Vec<(Unheard, Vec<Undone>)>,
@@ -57,7 +59,7 @@ pub struct ToolNotice {
     pub message: String,
 }
 
-/// Upper limit for waiting warnings; further ones are dropped.
+/// Upper limit for warnings that wait until they are taken; of further ones only the number is told.
 const MOST: usize = 200;
 
 impl Notices {
@@ -67,6 +69,8 @@ impl Notices {
         if lists.warnings.len() < MOST {
             let message = message.into();
             lists.warnings.push(ToolNotice { code, message });
+        } else {
+            lists.dropped += 1;
         }
     }
 
@@ -95,7 +99,18 @@ impl Notices {
 
     /// Takes all warnings since the last time.
     pub fn take(&self) -> Vec<ToolNotice> {
-        std::mem::take(&mut self.lists().warnings)
+        let mut lists = self.lists();
+        let mut warnings = std::mem::take(&mut lists.warnings);
+        let dropped = std::mem::take(&mut lists.dropped);
+        if dropped > 0 {
+            let message =
+                format!("{dropped} more warnings of tools and servers are left out: at most {MOST} are kept at once");
+            warnings.push(ToolNotice {
+                code: "warnings_dropped",
+                message,
+            });
+        }
+        warnings
     }
 
     /// Takes all changes since the last time.
@@ -105,5 +120,22 @@ impl Notices {
 
     fn lists(&self) -> MutexGuard<'_, Lists> {
         lock(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_beyond_the_limit_are_counted() {
+        let notices = Notices::default();
+        for number in 0..MOST + 3 {
+            notices.add("mcp_server", format!("warning {number}"));
+        }
+        let taken = notices.take();
+        assert_eq!(taken.len(), MOST + 1);
+        assert!(taken[MOST].message.starts_with("3 more warnings"), "{:?}", taken[MOST]);
+        assert!(notices.take().is_empty());
     }
 }

@@ -57,6 +57,8 @@ use scan_state::{Before, PrivateScan, Scan, WalkedDirectory};
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -76,8 +78,9 @@ pub struct Shadow {
     prefix: String,
     repository: Option<Repository>,
     format: ObjectFormat,
-    /// Paths relative to `top` that are never part of a snapshot.
-    hidden: Vec<Vec<u8>>,
+    /// Paths relative to `top` that are never part of a snapshot. With an identity (device and inode number) only the file
+    /// that was there at first: a command may put another one there, which is a change like any other.
+    hidden: Vec<(Vec<u8>, Option<(u64, u64)>)>,
     /// Contents that are not kept in `dir`.
     private: Option<PrivateContents>,
     /// The end of the run, after which no work on the tree goes on for long.
@@ -117,8 +120,27 @@ impl Shadow {
         format!("{}{path}", self.prefix)
     }
 
+    /// The hidden paths at which still is what was there at first, or the others.
+    fn hidden_now(&self, replaced: bool) -> impl Iterator<Item = &[u8]> {
+        self.hidden.iter().filter_map(move |(path, file)| {
+            let place = self.top.join(std::ffi::OsStr::from_bytes(path));
+            let is_other = file.is_some_and(|file| {
+                let now = place.symlink_metadata();
+                now.is_ok_and(|now| (now.dev(), now.ino()) != file)
+            });
+            (is_other == replaced).then_some(path.as_slice())
+        })
+    }
+
+    /// The hidden files in whose place another entry is, relative to the top of the repository.
+    pub fn replaced_files(&self) -> BTreeSet<String> {
+        self.hidden_now(true)
+            .map(|path| String::from_utf8_lossy(path).into_owned())
+            .collect()
+    }
+
     /// Opens or creates the store in `dir` for the tree of `workspace`. Paths below `hidden` (the run directory, if it
-    /// is in the tree) are never part of a snapshot.
+    /// is in the tree) are never part of a snapshot; a file among them only as long as it is the same one.
     ///
     /// # Errors
     /// The store cannot be created or read.
@@ -135,8 +157,9 @@ impl Shadow {
             own_git::lay_out(dir, format == ObjectFormat::Sha256)?;
         }
         let below = |path: &PathBuf| {
-            use std::os::unix::ffi::OsStrExt;
-            Some(path.strip_prefix(&top).ok()?.as_os_str().as_bytes().to_vec())
+            let below = path.strip_prefix(&top).ok()?.as_os_str().as_bytes().to_vec();
+            let file = path.symlink_metadata().ok().filter(|data| !data.is_dir());
+            Some((below, file.map(|data| (data.dev(), data.ino()))))
         };
         let store = Store::open(dir, format).map_err(std::io::Error::other)?;
         Ok(Self {
@@ -380,6 +403,7 @@ impl Shadow {
             (Some(_), None) => Counting::Unruled,
             (Some(_), Some(may)) => Counting::Ruled(may),
         };
+        let hidden: Vec<Vec<u8>> = self.hidden_now(false).map(<[u8]>::to_vec).collect();
         let own = format!("{}.overnight", self.prefix).into_bytes();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let scan = Scan {
@@ -392,7 +416,7 @@ impl Shadow {
             }),
             encoders: Mutex::default(),
             index,
-            hidden: &self.hidden,
+            hidden: &hidden,
             prefix: &self.prefix,
             // A copy, because a walk that fails must not change which files count.
             ignore_files: Mutex::new(state.ignore_files.clone().unwrap_or_default()),

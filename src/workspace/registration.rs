@@ -31,14 +31,18 @@ pub(super) fn register(common: &Path, tree: &Path, commit: &str, lock: Option<&s
     let admin = admin_dir(common, tree);
     let draft = outside(&admin, common, UNREGISTERED[0]);
     private::remove(&draft).map_err(|error| said(&draft, error))?;
-    std::fs::create_dir(&draft).map_err(|error| said(&draft, error))?;
     let write = |path: PathBuf, text: &str| std::fs::write(&path, text).map_err(|error| said(&path, error));
     let pointer = tree.join(".git");
+    // Written before the registration is seen, so that git finds it valid, and before the files, so that an incomplete
+    // worktree can be found and removed. What guards the git directory against the commands of another run takes a draft
+    // for one only if it names a worktree that names it, so these two come first.
+    write(pointer.clone(), &format!("gitdir: {}\n", admin.display()))?;
+    std::fs::create_dir(&draft).map_err(|error| said(&draft, error))?;
+    write(draft.join("gitdir"), &format!("{}\n", pointer.display()))?;
     if let Some(reason) = lock {
         write(draft.join("locked"), reason)?;
     }
     write(draft.join("commondir"), "../..\n")?;
-    write(draft.join("gitdir"), &format!("{}\n", pointer.display()))?;
     // Where references are not files, these stand in their place, and git itself writes `HEAD`.
     let in_tables = common.join("reftable").is_dir();
     if in_tables {
@@ -52,9 +56,6 @@ pub(super) fn register(common: &Path, tree: &Path, commit: &str, lock: Option<&s
     } else {
         write(draft.join("HEAD"), &format!("{commit}\n"))?;
     }
-    // Written before the registration is seen, so that git finds it valid, and before the files, so that an incomplete
-    // worktree can be found and removed.
-    write(pointer, &format!("gitdir: {}\n", admin.display()))?;
     move_in(&draft, &admin).map_err(|error| said(&admin, error))?;
     if in_tables {
         set_head(common, &admin, commit)

@@ -1621,3 +1621,30 @@ fn own_output_that_is_redirected_into_the_workspace_is_no_change_of_the_run() {
         assert_eq!(result["unruled"], json!([]), "{level} {more:?}: {result}");
     }
 }
+
+/// A command cannot pass a file off as the output of this program, nor hide it behind the name.
+#[test]
+fn a_file_in_the_place_of_redirected_output_is_a_change() {
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let forge = "python3 -c 'import os; open(\"x\", \"w\").write(\"forged\"); os.replace(\"x\", \"out.json\")'";
+    let script = harness::script(&[shell(forge), says("done")]);
+    let model = format!("script:{}", world.beside("script.yaml", script));
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { allow: run_shell_command, commands: [python3], args: any, \
+                  writes: tree }\nsandbox: { level: landlock }\n";
+    let policy = world.beside("policy.yaml", policy);
+    let out = world.out().to_string_lossy().into_owned();
+    let args = [
+        "run", "-p", "x", "--model", &model, "--policy", &policy, "--format", "json", "--out", &out,
+    ];
+    let mut command = world.command(&args);
+    let stdout = std::fs::File::create(world.ws().join("out.json")).unwrap();
+    command
+        .stdout(stdout)
+        .stderr(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    let journal = std::fs::read_to_string(world.out().join("journal.jsonl")).unwrap();
+    assert!(journal.contains("own_output_replaced"), "{journal}");
+    let result = std::fs::read_to_string(world.out().join("result.json")).unwrap();
+    assert!(result.contains("out.json"), "{result}");
+}

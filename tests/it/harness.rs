@@ -35,10 +35,20 @@ pub struct World {
     env: Vec<(String, String)>,
 }
 
+/// Where large files go: the directory for temporary files may be in memory, which they would fill.
+const ON_DISK: &str = "/var/tmp";
+
 impl World {
     /// An empty workspace outside of any repository.
     pub fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("overnight-it-").tempdir().unwrap();
+        Self::within(&std::env::temp_dir())
+    }
+
+    fn within(parent: &Path) -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("overnight-it-")
+            .tempdir_in(parent)
+            .unwrap();
         for name in ["home", "ws"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
         }
@@ -47,7 +57,16 @@ impl World {
 
     /// A workspace that is a git repository with these files committed.
     pub fn repo(files: &[(&str, &str)]) -> Self {
-        let world = Self::new();
+        Self::new().with_repo(files)
+    }
+
+    /// The same for runs that write gigabytes.
+    pub fn large_repo(files: &[(&str, &str)]) -> Self {
+        Self::within(Path::new(ON_DISK)).with_repo(files)
+    }
+
+    fn with_repo(self, files: &[(&str, &str)]) -> Self {
+        let world = self;
         for (path, text) in files {
             world.file(path, text);
         }
@@ -246,6 +265,16 @@ pub fn git_in(dir: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Makes a pack of git that is too large for a copy to put back. It ends with its digest, as every pack does: where the times
+/// of a file system do not show all writes, the digest does.
+pub fn large_pack(to: &Path) {
+    use sha1_checked::Digest as _;
+    let mut pack = vec![0; 17 << 20];
+    let sum = sha1_checked::Sha1::digest(&pack);
+    pack.extend_from_slice(&sum);
+    std::fs::write(to, pack).unwrap();
+}
+
 /// Names another copy of the program, where an ordinary user cannot reach the built one.
 const HELPER: &str = "OVERNIGHT_TEST_HELPER";
 
@@ -267,11 +296,12 @@ pub fn as_ordinary_user(user: u32, filter: &str, skip: &[&str]) {
     }
     let open =
         |path: &Path| std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let place = tempfile::tempdir().unwrap();
+    let (place, programs) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in(ON_DISK).unwrap());
     open(place.path());
+    open(programs.path());
     // What was built may lie where nobody else can go, and so may the directory for temporary files of whoever runs the tests.
     let copy = |from: &Path, name: &str| {
-        let to = place.path().join(name);
+        let to = programs.path().join(name);
         std::fs::copy(from, &to).unwrap();
         open(&to);
         to

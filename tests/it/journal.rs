@@ -338,6 +338,13 @@ fn runs_of_which_one_is_in_a_directory_of_the_other_exclude_each_other() {
                 "{}",
                 done.stderr
             );
+            let is_below = other.len() > tree.len();
+            let told = if is_below {
+                ", which contains "
+            } else {
+                " of a directory below "
+            };
+            assert!(done.stderr.contains(told), "{tree} {other}: {}", done.stderr);
         }
         for other in free {
             ended(other).exits(0);

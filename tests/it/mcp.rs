@@ -1,7 +1,7 @@
 //! MCP servers and discovered tools through the real program: real reference servers over every transport, and small ones that
 //! misbehave. The reference servers are those of `OVERNIGHT_NODE`, a directory `node_modules`.
 
-use super::harness::{Done, World, have, project};
+use super::harness::{Done, World, have, large_pack, project};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -464,8 +464,7 @@ fn what_a_server_destroyed_ends_the_run() {
     for (mode, code) in [("damage", 4), ("", 0)] {
         let Some(server) = small(mode) else { return };
         let world = World::repo(&[(".gitignore", "starts.txt\n")]);
-        let large = std::fs::File::create(world.ws().join(".git/objects/pack/large.pack")).unwrap();
-        large.set_len(17 << 20).unwrap();
+        large_pack(&world.ws().join(".git/objects/pack/large.pack"));
         let replies = json!({ "replies": [{ "calls": [{ "tool": "s__echo", "args": {} }] }, { "text": "done" }] });
         let policy = format!("{POLICY}sandbox: {{ level: landlock }}\n");
         let recipe = recipe(&world, &server);

@@ -104,7 +104,7 @@ fn a_home_that_cannot_be_copied_for_what_rewrites_a_call_ends_the_run() {
     let recipe = "version: 1\nname: homes\nsteps:\n  - { id: before, run: 'cd && for name in a b c; do fallocate -l 1500M $name || exit; done' }\n  - { id: fix, prompt: do it }\n";
     let policy = "version: 1\nextends: [builtin:edit]\nrules: [{ modify: write_file, paths: [b.txt], pipe: cat }]\n\
          sandbox: { level: landlock }\n";
-    let world = World::repo(&[("a.txt", "one\n")]);
+    let world = World::large_repo(&[("a.txt", "one\n")]);
     let replies = script(&[writes("b.txt", "b\n"), says("done")]);
     world.recipe(recipe, &replies, policy, &[]).exits(8);
     let message = world.result()["message"].to_string();
@@ -117,7 +117,7 @@ fn a_home_that_cannot_be_copied_for_what_rewrites_a_call_ends_the_run() {
 /// The space is only reserved, so that the step takes no time and the copy does.
 #[test]
 fn a_signal_ends_the_copy_of_a_home_for_a_check() {
-    let world = World::repo(&[("a.txt", "one\n")]);
+    let world = World::large_repo(&[("a.txt", "one\n")]);
     let recipe = "version: 1\nname: homes\nsteps:\n  - { id: before, run: 'cd && for name in a b c; do fallocate -l 900M $name || exit; done' }\n  - { id: fix, prompt: do it, checks: [{ name: any, run: 'true' }] }\n";
     let model = format!("script:{}", world.beside("script.json", script(&[says("done")])));
     let (recipe, policy) = (

@@ -509,7 +509,7 @@ fn a_failed_command_says_why_in_every_output() {
     let world = World::repo(&[]);
     let recipe = "version: 1\nname: f\nsteps: [{ id: build, run: 'echo compiling; echo no such thing >&2; exit 7' }]\n";
     let done = world.recipe(recipe, &script(&[]), &open_policy(&[]), &[]).exits(1);
-    let why = "the command `echo compiling; echo no such thing >&2; exit 7` ended with exit code 7";
+    let why = "the command `echo compiling; echo no such thing >&2; exit 7` ended with exit code 7: no such thing";
     assert!(
         done.stderr.contains(why) && done.stderr.contains("    | no such thing"),
         "{}",

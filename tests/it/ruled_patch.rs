@@ -1,7 +1,7 @@
 //! The patch is ruled: what no rule lets a tool write is in no patch, whichever way it came about, and what is denied ends the run.
 //! Everything is judged by what lies in the tree and in the patch afterwards.
 
-use super::harness::{Done, World, calls, git_in, have, hindered, says, script, shell, writes};
+use super::harness::{Done, World, calls, git_in, have, hindered, large_pack, says, script, shell, writes};
 use super::patch::{apply, copy, tree};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -651,8 +651,7 @@ fn what_runs_on_in_the_background_is_ended_and_ruled_at_the_end() {
 fn of_command(fix: &str, on_deny: &str, args: Value) -> (i32, Vec<String>, Vec<Value>, bool) {
     let world = World::repo(&[("src/a.txt", "one\n"), ("tests/x.txt", "frozen\n"), ("fix.sh", fix)]);
     // Too large for a copy to put back.
-    let large = std::fs::File::create(world.ws().join(".git/objects/pack/large.pack")).unwrap();
-    large.set_len(17 << 20).unwrap();
+    large_pack(&world.ws().join(".git/objects/pack/large.pack"));
     let policy = "version: 1
 extends: [builtin:read-only]
 rules:

@@ -244,6 +244,52 @@ const STARTS: &[Start] = &[
     },
     Start {
         files: &[
+            (
+                "test_a.py",
+                "import unittest\nimport helpers4711\nclass A(unittest.TestCase):\n    def test_a(self): pass\n",
+            ),
+            ("requirements.txt", "helpers4711>=1\n"),
+        ],
+        args: &["builtin:fix-tests", "--policy", "builtin:python"],
+        code: 1,
+        says: "the tests need the module helpers4711, which is not installed here",
+        asks: false,
+    },
+    Start {
+        files: &[
+            (
+                "test_a.py",
+                "import unittest\nimport utils4711\nclass A(unittest.TestCase):\n    def test_a(self): pass\n",
+            ),
+            (
+                "pyproject.toml",
+                "[project]\nname = \"a\"\ndescription = \"small utils4711\"\n",
+            ),
+        ],
+        args: &["builtin:fix-tests", "--policy", "builtin:python"],
+        code: 1,
+        says: "checks failed: tests",
+        asks: true,
+    },
+    // A module of the repository itself, which a model can mend.
+    Start {
+        files: &[
+            ("package.json", "{\"name\": \"a\", \"dependencies\": {\"b\": \"1\"}}"),
+            ("t.sh", "echo \"Cannot find module './lib/sum'\"; exit 1\n"),
+        ],
+        args: &[
+            "builtin:fix-tests",
+            "--policy",
+            "builtin:mixed",
+            "--param",
+            "command=sh t.sh",
+        ],
+        code: 1,
+        says: "checks failed: tests",
+        asks: true,
+    },
+    Start {
+        files: &[
             ("package.json", "{\"name\": \"a\", \"dependencies\": {\"b\": \"1\"}}"),
             ("t.sh", "echo Cannot find module b; exit 1\n"),
         ],

@@ -205,6 +205,9 @@ fn what_a_rewriting_program_prints_is_written_as_it_is_or_not_at_all() {
     }
     with("cat | cat").exits(0);
     assert_eq!(world.read("open.txt"), "new\n");
+    // The first one is ended because the second has all that it wants.
+    with("yes | head -n 2").exits(0);
+    assert_eq!(world.read("open.txt"), "y\ny\n");
     with(r"printf '\303\251\357\277\275'").exits(0);
     assert_eq!(world.read("open.txt"), "é\u{fffd}");
 }

@@ -62,12 +62,15 @@ const COMMON: [&str; 11] = [
 /// Whether a variable's name suggests that its value is secret.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    if matches!(name.as_str(), "PWD" | "OLDPWD") {
+    has_secret_word(&name) || is_address_name(&name)
+}
+
+/// Whether a variable's name (in capitals) has a word that marks its whole value as secret.
+pub(super) fn has_secret_word(name: &str) -> bool {
+    if matches!(name, "PWD" | "OLDPWD") {
         return false;
     }
-    ANYWHERE.iter().any(|word| name.contains(word))
-        || name.split('_').any(|part| WHOLE.contains(&part))
-        || is_address_name(&name)
+    ANYWHERE.iter().any(|word| name.contains(word)) || name.split('_').any(|part| WHOLE.contains(&part))
 }
 
 /// Whether a variable (its name in capitals) contains an address or headers, of which only some parts are secret.

@@ -2,7 +2,7 @@
 //! value prints its parts, not the whole.
 
 use super::MIN_BYTES;
-use super::names::{is_address_name, is_secret_name, is_secret_value, is_setting};
+use super::names::{has_secret_word, is_address_name, is_secret_name, is_secret_value, is_setting};
 use crate::base::percent;
 use base64::Engine as _;
 use base64::engine::DecodePaddingMode;
@@ -42,6 +42,10 @@ const SECRET_ENDS: [&str; 18] = [
 const OTHER_ENDS: [&str; 10] = [
     "uri", "url", "name", "type", "id", "file", "path", "email", "endpoint", "expires",
 ];
+/// The ends of keys that name a user, a database or a host.
+const USER_ENDS: [&str; 9] = [
+    "user", "username", "userid", "uid", "login", "database", "dbname", "catalog", "host",
+];
 /// The scheme of a credential in a header.
 const AUTH_SCHEMES: [&str; 5] = ["bearer", "basic", "token", "apikey", "digest"];
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -56,8 +60,10 @@ pub(super) fn secrets(vars: impl IntoIterator<Item = (String, String)>) -> Vec<(
     for (name, value) in vars {
         let named = is_secret_name(&name);
         let parts = secret_parts(&value, named);
-        // An address without a secret in it is printed by many programs.
-        let address = named && is_address_name(&name.to_ascii_uppercase());
+        // An address without a secret in it is printed by many programs. With the word of a secret in the name the value is
+        // secret as a whole: `JDBC_PASSWORD`.
+        let upper = name.to_ascii_uppercase();
+        let address = is_address_name(&upper) && !has_secret_word(&upper);
         if named && is_secret_value(&name, &value) && !(address && parts.is_empty()) {
             found.push((name.clone(), value));
         }
@@ -72,10 +78,14 @@ pub(super) fn secret_parts(value: &str, named: bool) -> Vec<String> {
     let mut search = Search {
         named,
         found: Vec::new(),
+        users: Vec::new(),
     };
     if value.len() <= MAX_VALUE {
         search.value(value.trim(), 0);
     }
+    // A password that is the name of the user or of the database is a word that stands in many texts.
+    let Search { users, found, .. } = &mut search;
+    found.retain(|part| !users.contains(part));
     search.found.sort();
     search.found.dedup();
     search.found
@@ -84,6 +94,8 @@ pub(super) fn secret_parts(value: &str, named: bool) -> Vec<String> {
 struct Search {
     named: bool,
     found: Vec<String>,
+    /// The values of fields that name a user, a database or a host.
+    users: Vec<String>,
 }
 
 impl Search {
@@ -97,6 +109,10 @@ impl Search {
             return self.json("", &json, depth);
         }
         if value.contains("://") || value.starts_with("jdbc:") {
+            // A password may contain what separates several URLs.
+            if let Some((user, password)) = url_login(value) {
+                self.add(password, user);
+            }
             // Several brokers or servers may stand in one value.
             for url in value.split([',', ' ', '\n', '\t']) {
                 self.url(url, depth);
@@ -121,6 +137,8 @@ impl Search {
         let value = value.trim().trim_matches(['"', '\'']);
         if self.is_secret_key(key) || (self.named && is_random(value)) {
             self.secret(value, depth);
+        } else {
+            self.name_user(key, value);
         }
     }
 
@@ -135,7 +153,10 @@ impl Search {
             {
                 self.secret(text, depth);
             }
-            Value::String(text) => self.value(text.trim(), depth + 1),
+            Value::String(text) => {
+                self.name_user(key, text);
+                self.value(text.trim(), depth + 1);
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
@@ -219,12 +240,16 @@ impl Search {
         }
     }
 
+    /// Notes the name of a user, a database or a host. What looks random stays secret wherever it stands.
+    fn name_user(&mut self, key: &str, value: &str) {
+        let plain = plain_key(key);
+        if USER_ENDS.iter().any(|end| plain.ends_with(end)) && !is_random(value) {
+            self.users.push(value.to_owned());
+        }
+    }
+
     fn is_secret_key(&self, key: &str) -> bool {
-        let plain: String = key
-            .chars()
-            .filter(char::is_ascii_alphanumeric)
-            .map(|c| c.to_ascii_lowercase())
-            .collect();
+        let plain = plain_key(key);
         let ends = |ends: &[&str]| ends.iter().any(|end| plain.ends_with(end));
         let loosely = || self.named && is_secret_name(&key.trim().replace(['-', '.', ' '], "_")) && !ends(&OTHER_ENDS);
         ends(&SECRET_ENDS) || loosely()
@@ -247,6 +272,21 @@ impl Search {
             }
         }
     }
+}
+
+/// A key without separators and in lower case.
+fn plain_key(key: &str) -> String {
+    let letters = key.chars().filter(char::is_ascii_alphanumeric);
+    letters.map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// The user and the password of a value that is one URL, whatever characters the password has.
+fn url_login(value: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = value.split_once("://")?;
+    let sound = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+.-".contains(&b));
+    let authority = rest.split(['/', '?', '#']).next().filter(|_| sound)?;
+    let (login, _) = authority.rsplit_once('@')?;
+    login.split_once(':')
 }
 
 /// The user and the password in base64 of `user:password`.
@@ -368,6 +408,41 @@ mod tests {
     }
 
     #[test]
+    fn an_address_name_with_the_word_of_a_secret_is_secret_as_a_whole() {
+        for (name, whole) in [
+            ("JDBC_PASSWORD", true),
+            ("JDBC_DATABASE_PASSWORD", true),
+            ("SENTRY_DSN_TOKEN", true),
+            ("CONN_STR_KEY", true),
+            ("jdbc_password", true),
+            ("JDBC_URL", false),
+            ("SENTRY_DSN", false),
+        ] {
+            let found = secrets([(name.to_owned(), "some-words-only".to_owned())]);
+            assert_eq!(!found.is_empty(), whole, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_password_that_is_a_name_beside_it_is_an_ordinary_word() {
+        for value in [
+            "host=db user=guestguest password=guestguest",
+            "Server=db;User ID=application;Password=application",
+            r#"{"username":"application","password":"application"}"#,
+            r#"{"password":"application","username":"application"}"#,
+        ] {
+            assert!(parts(value, true).is_empty(), "{value}");
+        }
+        // The same text under another key, or one that looks random, may be the secret once more.
+        for value in [
+            "value=hunter2hunter2 password=hunter2hunter2",
+            "user=a1B2c3D4e5F6g7H8i9J0 password=a1B2c3D4e5F6g7H8i9J0",
+        ] {
+            assert_eq!(parts(value, false).len(), 1, "{value}");
+        }
+    }
+
+    #[test]
     fn json() {
         let azure = r#"{"clientId":"11111111-2222-3333-4444-555555555555","clientSecret":"Qx8~s3cr3t-of-azure","subscriptionId":"66666666-2222-3333-4444-555555555555","tenantId":"my-tenant-of-work","activeDirectoryEndpointUrl":"https://login.microsoftonline.com"}"#;
         assert_eq!(parts(azure, true), ["Qx8~s3cr3t-of-azure"]);
@@ -456,6 +531,9 @@ mod tests {
                 &["hunter2%2Fhunter2", "hunter2/hunter2"][..],
             ),
             ("redis://:hunter2-of-redis@cache:6379/0", false, &["hunter2-of-redis"]),
+            // A separator of several URLs in the password.
+            ("postgres://u:hunter2,hunter3@db/x", false, &["hunter2,hunter3"]),
+            ("postgres://u:hunter2;hunter3@db/x", false, &["hunter2;hunter3"]),
             (
                 "jdbc:postgresql://db/x?user=application&password=hunter2-of-jdbc&ssl=true",
                 false,

@@ -73,9 +73,9 @@ pub async fn batch(mut args: BatchArgs) -> Result<u8, Refusal> {
     if matches!(refusal, Refusal::Usage(_)) {
         return ended;
     }
-    let manifest = args.manifest.as_deref().and_then(Path::file_stem).unwrap_or_default();
+    let name = manifest_source::likely_name(args.manifest.as_deref().unwrap_or_else(|| Path::new("")));
     let message = environment::redactor().redact(&refusal.to_string()).into_owned();
-    if let Err(error) = outputs::write_refused(dir, &manifest.to_string_lossy(), refusal.code(), &message) {
+    if let Err(error) = outputs::write_refused(dir, &name, refusal.code(), &message) {
         out::stderr(&format!("error: not written: {error}"));
     }
     ended

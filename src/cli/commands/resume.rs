@@ -278,12 +278,7 @@ impl Tree {
                 is_left,
             });
         }
-        let held = run_dirs::hold_workspace(&path).map_err(|_| {
-            Refusal::Environment(format!(
-                "another run is using the workspace {}: wait until it has ended",
-                path.display()
-            ))
-        })?;
+        let held = run_dirs::hold_workspace(&path).map_err(|error| session::unheld(error, ""))?;
         Ok(Tree::Own { path, _held: held })
     }
 

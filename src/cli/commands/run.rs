@@ -366,12 +366,8 @@ async fn attempt(
         session::close_worktree(isolated, &place.run).await;
         return ended;
     }
-    let _held = run_dirs::hold_workspace(&place.workspace).map_err(|_| {
-        Refusal::Environment(format!(
-            "another run is using the workspace {}: wait until it has ended, or give this one a tree of its own with --isolate",
-            place.workspace.display()
-        ))
-    })?;
+    let _held = run_dirs::hold_workspace(&place.workspace)
+        .map_err(|error| session::unheld(error, ", or give this one a tree of its own with --isolate"))?;
     begin(&args.shared, settings, pricing, place, None, clock).await
 }
 

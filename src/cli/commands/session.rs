@@ -779,6 +779,16 @@ pub fn hold_outputs(shared: &RunFlags, out: Option<&Path>, tree: &Path) -> Resul
     Ok(held)
 }
 
+/// Why a workspace cannot be locked. `else_do`: what else helps than to wait, as the end of a sentence.
+pub fn unheld(error: JournalError, else_do: &str) -> Refusal {
+    Refusal::Environment(match error {
+        JournalError::Held(which) => {
+            format!("another run is using the workspace {which}: wait until it has ended{else_do}")
+        }
+        other => format!("the workspace cannot be locked: {other}"),
+    })
+}
+
 /// The absolute paths of the output files that flags name, by the name of the flag. Streams are left out.
 fn named_outputs(shared: &RunFlags) -> BTreeMap<String, String> {
     let absolute = shared.copies().into_iter().filter_map(|(output, path)| {

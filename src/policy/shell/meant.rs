@@ -3,8 +3,8 @@
 
 use super::npm_names;
 use super::spellings::{
-    BETWEEN, COMMANDS, DASHLESS, INCLUDED, MIXED, OPERANDS, OPTIONS, PLACES, PROGRAMS, SCRIPT_RUNNERS, SUBCOMMANDS,
-    VERSIONED, WITH_OBJECTS, WITH_TARGETS,
+    BETWEEN, COMMANDS, DASHLESS, INCLUDED, MIXED, OPERANDS, OPTIONS, OWN_COMMANDS, PLACES, PROGRAMS, SCRIPT_RUNNERS,
+    SUBCOMMANDS, VERSIONED, WITH_OBJECTS, WITH_TARGETS,
 };
 
 /// The name under which the tables have a program: without a version, and the first of its names.
@@ -58,6 +58,15 @@ pub fn same_commands(words: &[&str]) -> Vec<(usize, Vec<String>)> {
         && !name.starts_with('-')
     {
         found.push((2, vec![program.to_owned()]));
+    }
+    // And the reverse. `yarn run publish` is a script of that name, and not the command `yarn publish`.
+    if let [name, ..] = rest
+        && SCRIPT_RUNNERS.contains(&program)
+        && !name.starts_with('-')
+        && !is_subcommand(program, "run", name)
+        && !OWN_COMMANDS.contains(name)
+    {
+        found.push((1, vec![program.to_owned(), "run".to_owned()]));
     }
     for pair in BETWEEN {
         for (given, other) in [(pair[0], pair[1]), (pair[1], pair[0])] {

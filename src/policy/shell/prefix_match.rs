@@ -573,6 +573,10 @@ mod tests {
                 ],
             ),
             ("yarn run deploy", &["yarn deploy", "yarn workspaces run deploy"]),
+            ("yarn deploy", &["yarn run deploy", "yarn workspace a run deploy"]),
+            ("pnpm deploy", &["pnpm run deploy", "pnpm -r run deploy"]),
+            ("bun deploy", &["bun run deploy"]),
+            ("npm run deploy", &["npm run-script deploy"]),
             (
                 "yarn npm publish",
                 &[
@@ -753,6 +757,7 @@ mod tests {
             ("terraform destroy", &["terraform apply", "terraform plan -destroy"]),
             ("kubectl delete namespace", &["kubectl delete pod ns", "kubectl get ns"]),
             ("yarn publish", &["yarn workspace a test", "yarn run publish"]),
+            ("yarn deploy", &["yarn run test", "yarn test", "npm run deploy"]),
             ("gcc -o", &["gcc-ar -o x"]),
         ] {
             for text in texts {
@@ -808,6 +813,10 @@ mod tests {
         }
         assert!(!allows("pnpm publish", "pnpm -w test publish"));
         assert!(allows("pnpm publish", "pnpm -w publish test"));
+        assert!(allows("pytest", "uv -q run pytest"));
+        assert!(allows("pytest", "uv --quiet run pytest") && allows("pytest", "uv -v run pytest"));
+        assert!(allows("pytest", "poetry -q run pytest") && allows("pytest", "poetry -v run pytest"));
+        assert!(!allows("pytest", "uv --directory x run pytest") && !allows("pytest", "poetry -C x run pytest"));
         assert!(!allows("cargo test", "cargo tests"));
         assert!(!allows("cargo test", "cargo \"$x\""));
         assert!(!allows("./gradlew", "cd src && ./gradlew"));

@@ -3,6 +3,7 @@
 use super::scope::{CommandWalk, ShellState};
 use super::unit::Unit;
 use super::{CommandRefusal, FileUse, place, units, words};
+use crate::base::access::PathStatus;
 use brush_parser::ast::{IoFileRedirectKind, IoFileRedirectTarget, IoHereDocument, IoRedirect};
 
 /// The effects of one command's redirections.
@@ -12,6 +13,8 @@ pub struct Redirects {
     pub writes: Vec<FileUse>,
     /// Whether they set standard input.
     pub input: bool,
+    /// Whether the last of them that sets standard input gives a file or a text to read: `/dev/null` and a directory do not.
+    pub given: Option<bool>,
     /// Whether standard output goes to a file.
     pub output: bool,
 }
@@ -25,12 +28,14 @@ pub fn all(walk: &mut CommandWalk<'_>, state: &ShellState, list: &[&IoRedirect])
     for redirect in list {
         match redirect {
             IoRedirect::File(fd, kind, target) => file(walk, state, &mut found, fd.unwrap_or(-1), kind, target)?,
-            IoRedirect::HereDocument(_, document) => {
+            IoRedirect::HereDocument(fd, document) => {
                 found.input = true;
+                found.give(fd.unwrap_or(0), true);
                 body(walk, state, document)?;
             }
-            IoRedirect::HereString(_, word) => {
+            IoRedirect::HereString(fd, word) => {
                 found.input = true;
+                found.give(fd.unwrap_or(0), true);
                 words::evaluate_one(walk, state, &word.value)?;
             }
             IoRedirect::OutputAndError(word, _) => {
@@ -43,6 +48,14 @@ pub fn all(walk: &mut CommandWalk<'_>, state: &ShellState, list: &[&IoRedirect])
     Ok(found)
 }
 
+impl Redirects {
+    fn give(&mut self, fd: i32, is_given: bool) {
+        if fd <= 0 {
+            self.given = Some(is_given);
+        }
+    }
+}
+
 fn file(
     walk: &mut CommandWalk<'_>,
     state: &ShellState,
@@ -51,6 +64,17 @@ fn file(
     kind: &IoFileRedirectKind,
     to: &IoFileRedirectTarget,
 ) -> Result<(), CommandRefusal> {
+    // What another descriptor leads to is not known; a file gives its text below.
+    if !matches!(
+        kind,
+        IoFileRedirectKind::Write
+            | IoFileRedirectKind::Append
+            | IoFileRedirectKind::Clobber
+            | IoFileRedirectKind::DuplicateOutput
+    ) || fd == 0
+    {
+        found.give(fd, false);
+    }
     let word = match to {
         IoFileRedirectTarget::Fd(_) => return Ok(()),
         IoFileRedirectTarget::ProcessSubstitution(..) => return Err(process_substitution()),
@@ -68,6 +92,8 @@ fn file(
     match kind {
         IoFileRedirectKind::Read => {
             found.input |= fd <= 0;
+            let is_file = |used: &FileUse| used.place.as_ref().is_some_and(|place| place.found != PathStatus::Dir);
+            found.give(fd, !uses.is_empty() && uses.iter().all(is_file));
             found.reads.extend(uses);
         }
         IoFileRedirectKind::ReadAndWrite => {

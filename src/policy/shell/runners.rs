@@ -67,6 +67,7 @@ const QUIET: &[&str] = &[
     "--quiet",
     "-q",
     "--verbose",
+    "-v",
     "--color",
     "--no-color",
     "--no-progress",

@@ -264,10 +264,7 @@ fn finish(
     }
     let started_by = program.clone();
     // `xargs` gives its command no input, and neither does `< /dev/null`, which is no read of a file.
-    let piped = match redirects.input {
-        true => !redirects.reads.is_empty(),
-        false => state.piped && !job.via.iter().any(|name| name == "xargs"),
-    };
+    let piped = redirects.given.unwrap_or(state.piped) && !job.via.iter().any(|name| name == "xargs");
     walk.reading.commands.push(Simple {
         state_only,
         via: job.via.clone(),
@@ -434,7 +431,7 @@ fn inner_text(
     let start = ShellState {
         nested: state.nested,
         fed: state.fed || redirects.input,
-        piped: state.piped && !redirects.input && !is_without_input,
+        piped: state.piped && redirects.given.is_none() && !is_without_input,
         leads_code: job.leads_code,
         ..ShellState::new(state.dirs.clone())
     };

@@ -342,6 +342,40 @@ pub const INCLUDED: &[(&str, &str, &str)] = &[
 /// Programs that run a script by its name alone as well (`yarn deploy`), if they have no command of that name.
 pub const SCRIPT_RUNNERS: [&str; 3] = ["pnpm", "yarn", "bun"];
 
+/// Commands of these programs after which a script is hardly named, or that never are the script of that name. `deploy` is
+/// none of them: pnpm's own command of that name is rare.
+pub const OWN_COMMANDS: [&str; 29] = [
+    "add",
+    "audit",
+    "bin",
+    "cache",
+    "config",
+    "create",
+    "dlx",
+    "exec",
+    "global",
+    "info",
+    "init",
+    "install",
+    "link",
+    "list",
+    "login",
+    "logout",
+    "npm",
+    "outdated",
+    "pack",
+    "pm",
+    "publish",
+    "recursive",
+    "remove",
+    "unlink",
+    "update",
+    "why",
+    "workspace",
+    "workspaces",
+    "x",
+];
+
 /// kubectl, and OpenShift's program, which takes its commands.
 const KUBECTL: &[&str] = &["kubectl", "oc"];
 

@@ -229,10 +229,10 @@ fn command(
     match command {
         Command::Simple(command) => simple::command(walk, state, command),
         Command::Compound(compound, redirects) => {
-            outer(walk, state, redirects.as_ref())?;
+            let given = outer(walk, state, redirects.as_ref())?;
             let mut inner = state.clone();
             inner.fed |= reads_file(redirects.as_ref());
-            inner.piped &= !reads_file(redirects.as_ref());
+            inner.piped = given.unwrap_or(state.piped);
             compound_command(walk, &mut inner, compound)
         }
         Command::Function(_) => Err(CommandRefusal::construct("function", "write the commands out")),
@@ -254,12 +254,14 @@ fn outer(
     walk: &mut CommandWalk<'_>,
     state: &ShellState,
     redirects: Option<&RedirectList>,
-) -> Result<(), CommandRefusal> {
+) -> Result<Option<bool>, CommandRefusal> {
     let list: Vec<&IoRedirect> = redirects.iter().flat_map(|list| list.0.iter()).collect();
-    let Redirects { reads, writes, .. } = redirect::all(walk, state, &list)?;
+    let Redirects {
+        reads, writes, given, ..
+    } = redirect::all(walk, state, &list)?;
     walk.reading.reads.extend(reads);
     walk.reading.writes.extend(writes);
-    Ok(())
+    Ok(given)
 }
 
 fn compound_command(

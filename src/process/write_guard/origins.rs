@@ -159,6 +159,8 @@ impl WriteGuard {
                 Err(Errno::NOENT) => return Some(Origin::Free(origin)),
                 // What was in it can be moved back into the directory that is there now.
                 Ok(now) if at::is_dir(&now) && at::is_dir(data) => {}
+                // What the command replaces by its words, as `patch FILE` does, it need not keep.
+                Ok(now) if !at::is_dir(&now) && !at::is_dir(data) && self.allowed().may_replace(&origin) => {}
                 Ok(_) | Err(_) => is_taken = true,
             }
         }

@@ -3,19 +3,19 @@
 //! would be undone as changes of the command, and both would fail.
 //!
 //! A registration is of others if its worktree is where the command cannot write and points back to it: the command could
-//! not have made that. Such a worktree that points back no longer shows in the same way that others have removed the
-//! registration. At level `none` commands can write everywhere, so there only the workspace and the private directories
+//! not have made that. Only files are accepted in it that git reads as data, and none that can be executed. Such a worktree
+//! that is gone from its disk shows that others have removed the registration, unless they had locked it. At level `none` commands can write everywhere, so there only the workspace and the private directories
 //! count as places of the command.
 
 use super::node::{NodeKind, StoredContent};
 use super::{WriteGuard, at};
 use crate::base::git_dir::{OUR_WORKTREES, UNREGISTERED};
 use crate::process::Confinement;
-use rustix::fs::{AtFlags, CWD, FileType, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Stat, statat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -34,8 +34,10 @@ const DATA_FILES: [&str; 7] = [
     "index.lock",
     "HEAD.lock",
 ];
-/// Its directories that hold only data.
-const DATA_DIRS: [&str; 3] = ["logs", "refs", "reftable"];
+/// What git writes into a registration while it makes the index, which comes last.
+const INDEX: [&str; 2] = ["index", "index.lock"];
+/// What stands in the place of references where they are in a reftable.
+const NO_REFS: &[u8] = b"this repository uses the reftable format";
 /// What `commondir` of a registration holds.
 const COMMON_DIR: &[u8] = b"../..";
 /// The settings of a worktree: git copies those of the repository when it makes one.
@@ -73,12 +75,30 @@ fn at_or_above(path: &Path) -> Option<&Path> {
 
 /// Whether this is a registration of this program that is not yet, or no longer, among the others.
 fn is_unlisted(dir: &Path) -> bool {
-    let name = dir.file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let digits = name
-        .strip_prefix(OUR_WORKTREES)
-        .and_then(|name| UNREGISTERED.iter().find_map(|end| name.strip_suffix(end)));
-    dir.parent().is_some_and(|git| git.ends_with(".git"))
-        && digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+    listed_as(dir).is_some()
+}
+
+/// The path that such a registration has among the others, and whether it is on its way there.
+fn listed_as(dir: &Path) -> Option<(PathBuf, bool)> {
+    let name = dir.file_name().and_then(OsStr::to_str)?;
+    let (name, end) = UNREGISTERED
+        .iter()
+        .find_map(|end| Some((name.strip_suffix(end)?, *end)))?;
+    let digits = name.strip_prefix(OUR_WORKTREES)?;
+    let git = dir.parent().filter(|git| git.ends_with(".git"))?;
+    let is_ours = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_ours.then(|| (git.join(LIST).join(name), end == UNREGISTERED[0]))
+}
+
+/// Whether this is a regular file that nobody may execute.
+fn is_plain(data: &Stat) -> bool {
+    FileType::from_raw_mode(data.st_mode).is_file() && data.st_mode & 0o111 == 0
+}
+
+/// Whether nothing is at a path, as far as that is known.
+fn is_missing(path: &Path) -> bool {
+    path.symlink_metadata()
+        .is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 /// An absolute path without `.` and `..`.
@@ -123,8 +143,11 @@ impl WriteGuard {
             return Registered::No;
         };
         if let Some(admin) = at_or_above(path).filter(|admin| *admin != path && self.before.contains_key(*admin)) {
-            // It was there already, and gets what it lacked: the index comes last.
-            return match self.is_data_below(admin, path, FileType::from_raw_mode(data.st_mode)) {
+            // It was there already, and gets the index that it lacked: anything else could be the command's, for example a
+            // lock that stops the git of others.
+            let lacked = !self.before.contains_key(&admin.join("index"));
+            let is_index = INDEX.iter().any(|name| path == admin.join(name));
+            return match lacked && is_index && is_plain(&data) && self.points_here(admin) {
                 true => Registered::OfOthers,
                 false => Registered::No,
             };
@@ -146,14 +169,48 @@ impl WriteGuard {
             };
         }
         let is_one = path.parent().is_some_and(is_list);
-        let is_theirs = is_unlisted(path) || is_one && self.points_here(path);
-        if !is_theirs {
+        if is_unlisted(path) {
+            return match self.is_draft(path) {
+                true => Registered::OfOthers,
+                false => Registered::No,
+            };
+        }
+        if !is_one || !self.points_here(path) {
             return Registered::No;
         }
-        match self.no_data_in(path) {
-            Some(other) if is_one => Registered::Except(other),
-            Some(other) if other.is_empty() => Registered::OfOthers,
-            _ => Registered::No,
+        self.no_data_in(path).map_or(Registered::No, Registered::Except)
+    }
+
+    /// Whether a new directory beside the registrations is one of this program on its way there or back: only data is in
+    /// it, and the worktree that it names is where the command cannot write. One on its way there is named by its
+    /// worktree; one on its way back no longer is.
+    fn is_draft(&self, path: &Path) -> bool {
+        let Some((listed, is_new)) = listed_as(path) else {
+            return false;
+        };
+        if self.no_data_in(path).is_none_or(|other| !other.is_empty()) {
+            return false;
+        }
+        let Ok(entries) = self.entries(path) else { return false };
+        let gitdir = at::file(&self.root, &path.join("gitdir")).ok();
+        let gitdir = gitdir.and_then(|mut file| read(&mut file)).unwrap_or_default();
+        if gitdir.is_empty() && is_new {
+            // It has just been made: the name of the worktree is written first.
+            return entries.iter().all(|(entry, ..)| entry.ends_with("gitdir"));
+        }
+        if !is_new && self.before.contains_key(&listed) {
+            // It is being removed, in any order.
+            return self.is_taken_off(&listed);
+        }
+        let Some((top, tree)) = self.tree_of(path, &gitdir) else {
+            return false;
+        };
+        match is_new {
+            true => {
+                std::fs::canonicalize(&tree).is_ok_and(|real| real == tree)
+                    && pointer_of(&tree).is_some_and(|named| named == top.join(&listed))
+            }
+            false => is_missing(&tree.join(".git")),
         }
     }
 
@@ -176,7 +233,10 @@ impl WriteGuard {
             || path.ancestors().any(is_unlisted)
     }
 
-    /// Whether the worktree of a registration that was recorded no longer points back to it.
+    /// Whether others have taken off a registration that was recorded. They do so with its worktree: that one is gone, but
+    /// not with the disk that it was on, and nobody had locked its registration. This program locks registrations of its
+    /// own, and takes the `.git` file of the worktree away before the registration, and a directory around the worktree
+    /// after it.
     fn is_taken_off(&self, admin: &Path) -> bool {
         let recorded = self.before.get(&admin.join("gitdir")).map(|node| &node.kind);
         let Some(NodeKind::File(StoredContent::Memory(bytes))) = recorded else {
@@ -185,7 +245,17 @@ impl WriteGuard {
         let Some((top, tree)) = self.tree_of(admin, bytes) else {
             return false;
         };
-        pointer_of(&tree).is_none_or(|named| named != top.join(admin))
+        let name = admin.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let is_ours = name.starts_with(OUR_WORKTREES);
+        let mut around = tree.ancestors().skip(1).map(Path::is_dir);
+        match (is_missing(&tree), is_ours) {
+            (true, false) => around.next() == Some(true) && !self.before.contains_key(&admin.join("locked")),
+            (true, true) => around.take(2).any(|is_there| is_there),
+            (false, false) => false,
+            (false, true) => {
+                is_missing(&tree.join(".git")) || pointer_of(&tree).is_some_and(|named| named != top.join(admin))
+            }
+        }
     }
 
     /// Whether a registration names a worktree where the command cannot write, and that worktree names it.
@@ -215,42 +285,65 @@ impl WriteGuard {
         (!is_reached).then_some((top, tree))
     }
 
-    /// The entries of a registration that are more than data. `None` if it cannot be read.
+    /// The entries in and below a registration that are more than data. `None` if it cannot be read.
     fn no_data_in(&self, admin: &Path) -> Option<Vec<PathBuf>> {
-        let listed = self.entries(admin).ok()?.into_iter();
-        let other = listed.filter(|(path, kind, _)| !self.is_data(admin, path, *kind));
-        Some(other.map(|(path, ..)| path).collect())
+        let mut other = Vec::new();
+        for (path, kind, _) in self.entries(admin).ok()? {
+            if !kind.is_dir() {
+                if !self.is_data(admin, &path) {
+                    other.push(path);
+                }
+                continue;
+            }
+            let dir = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+            match self.entries(&path) {
+                Ok(listed) if ["logs", "refs", "reftable", "info"].contains(&dir) => {
+                    let below = listed.into_iter().map(|(path, ..)| path);
+                    other.extend(below.filter(|path| !self.is_data_in(dir, path)));
+                }
+                _ => other.push(path),
+            }
+        }
+        Some(other)
     }
 
-    fn is_data(&self, admin: &Path, path: &Path, kind: FileType) -> bool {
-        let is_in = |names: &[&str]| names.iter().any(|name| path.ends_with(name));
-        let text = |path: &Path| read(&mut at::file(&self.root, path).ok()?);
+    /// Whether this is a file that nothing executes.
+    fn is_plain(&self, path: &Path) -> bool {
+        at::stat_below(&self.root, path).is_ok_and(|data| is_plain(&data))
+    }
+
+    fn text(&self, path: &Path) -> Option<Vec<u8>> {
+        read(&mut at::file(&self.root, path).ok()?)
+    }
+
+    /// Whether an entry of a registration, which is no directory, is data.
+    fn is_data(&self, admin: &Path, path: &Path) -> bool {
+        if !self.is_plain(path) {
+            return false;
+        }
         match path.file_name().and_then(OsStr::to_str) {
-            Some("commondir") => {
-                kind.is_file() && text(path).is_some_and(|text| text.trim_ascii_end() == COMMON_DIR || text.is_empty())
-            }
+            Some("commondir") => self
+                .text(path)
+                .is_some_and(|text| text.trim_ascii_end() == COMMON_DIR || text.is_empty()),
             Some(SETTINGS) => {
                 let git = admin.parent().and_then(Path::parent);
-                let of_repository = git.and_then(|git| text(&git.join(SETTINGS)));
-                kind.is_file() && of_repository.is_some() && text(path) == of_repository
+                let of_repository = git.and_then(|git| self.text(&git.join(SETTINGS)));
+                of_repository.is_some() && self.text(path) == of_repository
             }
-            Some("info") => {
-                let listed = self.entries(path).unwrap_or_default();
-                kind.is_dir()
-                    && listed
-                        .iter()
-                        .all(|(path, kind, _)| path.ends_with(SPARSE) && kind.is_file())
-            }
-            _ => kind.is_file() && is_in(&DATA_FILES) || kind.is_dir() && is_in(&DATA_DIRS),
+            name => name.is_some_and(|name| DATA_FILES.contains(&name)),
         }
     }
 
-    /// Whether an entry in or below a registration of others is data.
-    fn is_data_below(&self, admin: &Path, path: &Path, kind: FileType) -> bool {
-        let is_data = match path.parent() {
-            Some(parent) if parent == admin => self.is_data(admin, path, kind),
-            _ => DATA_DIRS.iter().any(|name| path.starts_with(admin.join(name))) && (kind.is_file() || kind.is_dir()),
+    /// The same for an entry of one of its directories.
+    fn is_data_in(&self, dir: &str, path: &Path) -> bool {
+        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let is_named = match dir {
+            "logs" => name == "HEAD",
+            "info" => path.ends_with(SPARSE),
+            "refs" => name == "heads" && self.text(path).is_some_and(|text| text.trim_ascii_end() == NO_REFS),
+            "reftable" => ["tables.list", "tables.list.lock"].contains(&name) || name.ends_with(".ref"),
+            _ => false,
         };
-        is_data && self.points_here(admin)
+        is_named && self.is_plain(path)
     }
 }

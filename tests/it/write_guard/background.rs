@@ -220,6 +220,12 @@ async fn background_commands_can_be_stopped() {
                 .unwrap()
                 .len()
         };
+        let begun = async {
+            while !ground.confinement.workspace.join("count").exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), begun).await.unwrap();
         let frozen = jobs.freeze().await;
         assert!(frozen.all(), "{level:?}");
         let before = size();

@@ -43,6 +43,10 @@ async fn what_a_command_forges_is_undone() {
             "os.symlink(\"TOP/outside\", \"link\"); register(os.getcwd() + \"/link\", False)",
             "write(\".git/worktrees/evil/hooks/post-checkout\", \"x\")",
             "write(\".git/overnight-0123456789abcdef.new/config\", \"x\")",
+            // Drafts of which no worktree knows.
+            "write(\".git/overnight-aa.new/logs/deep/tool.sh\", \"x\")",
+            "write(\".git/overnight-aa.new/gitdir\", \"TOP/outside/.git\\n\")",
+            "write(\".git/overnight-aa.old/HEAD\", \"x\")",
         ] {
             let ground = ground(level);
             let done = ground.python(&format!("{FORGE}{text}"), &Writes::Tree).await;
@@ -130,4 +134,49 @@ async fn one_that_a_command_removes_is_put_back() {
     let undone = ground.python(remove, &Writes::Tree).await.undone;
     assert!(undone.is_empty(), "{undone:?}");
     assert!(!ground.confinement.workspace.join(".git/worktrees").exists());
+}
+
+/// What would stop the git of others in their worktree, or does not belong there.
+#[tokio::test]
+async fn one_of_others_gets_nothing_from_a_command() {
+    let ground = ground(super::SandboxLevel::Landlock);
+    register(&ground);
+    let admin = ground.confinement.workspace.join(".git/worktrees/tree");
+    let names = "(\"index.lock\", \"HEAD.lock\", \"locked\", \"refs/bisect/bad\", \"logs/refs/x.sh\")";
+    let text = format!("{FORGE}for name in {names}: write(\".git/worktrees/tree/\" + name, \"x\")");
+    let undone = ground.python(&text, &Writes::Tree).await.undone;
+    assert!(
+        !undone.is_empty() && undone.iter().all(|one| one.restored),
+        "{undone:?}"
+    );
+    let mut left: Vec<_> = std::fs::read_dir(&admin)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["HEAD", "commondir", "gitdir", "index"]);
+}
+
+/// A locked registration is that of a worktree which may be away, and a disk that is away takes its directories along.
+#[tokio::test]
+async fn one_whose_worktree_is_away_is_put_back() {
+    let remove = "import shutil; shutil.rmtree(\".git/worktrees\")";
+    for is_locked in [true, false] {
+        let ground = ground(super::SandboxLevel::Landlock);
+        register(&ground);
+        let admin = ground.confinement.workspace.join(".git/worktrees/tree");
+        let outside = ground.top.path().join("outside");
+        if is_locked {
+            std::fs::write(admin.join("locked"), "on a disk").unwrap();
+            std::fs::remove_dir_all(outside.join("tree")).unwrap();
+        } else {
+            std::fs::rename(&outside, ground.top.path().join("away")).unwrap();
+        }
+        let undone = ground.python(remove, &Writes::Tree).await.undone;
+        assert!(
+            !undone.is_empty() && undone.iter().all(|one| one.restored),
+            "{is_locked} {undone:?}"
+        );
+        assert!(admin.join("gitdir").exists(), "{is_locked}");
+    }
 }

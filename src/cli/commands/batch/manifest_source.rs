@@ -19,6 +19,26 @@ pub struct ManifestSource {
     pub stdin_read: Cell<bool>,
 }
 
+/// The name of the batch of a manifest that could not be read as one, or whose batch did not begin: what its line `name:`
+/// says, or else the file's name.
+pub fn likely_name(path: &Path) -> String {
+    let text = match path.is_file() {
+        true => std::fs::read_to_string(path).unwrap_or_default(),
+        false => String::new(),
+    };
+    let lines = text.lines().filter_map(|line| line.strip_prefix("name:"));
+    let named = lines.map(|rest| rest.split(" #").next().unwrap_or_default().trim());
+    let named = named.map(|name| name.trim_matches(['"', '\'']).to_owned());
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let mut named = named.filter(|name| manifest::is_job_name(name));
+    named
+        .next()
+        .unwrap_or_else(|| match stem.is_empty() || manifest::is_job_name(&stem) {
+            true => stem.into_owned(),
+            false => "batch".to_owned(),
+        })
+}
+
 /// The manifest that the command line names.
 ///
 /// # Errors
