@@ -209,8 +209,8 @@ impl Jobs {
         lock(&self.list).iter().any(|job| lock(&job.shared).end.is_none())
     }
 
-    /// Whether some job is still running, or has ended and was not handed out by [`Jobs::take_ended`]: what it changed
-    /// counts for nothing yet.
+    /// Whether some job is still running, or has ended and was not yet returned by [`Jobs::take_ended`], so that its
+    /// changes are not yet accounted for.
     pub fn any_untold(&self) -> bool {
         lock(&self.list).iter().any(|job| !job.taken)
     }
@@ -238,7 +238,7 @@ impl Jobs {
         let (mut tasks, mut running) = (Vec::new(), Vec::new());
         for (at, job) in lock(&self.list).iter_mut().enumerate() {
             if which(job) {
-                // Counted first: one that ends because of the cancellation was running.
+                // Checked before the cancellation: a job that ends because of it was still running.
                 if lock(&job.shared).end.is_none() {
                     running.push(at + 1);
                 }

@@ -27,7 +27,7 @@ pub type OnUndone = Box<dyn FnOnce(Vec<Undone>) + Send>;
 
 /// What to start.
 pub struct Serve {
-    /// Its name among the servers of the run.
+    /// The name of the server in the run.
     pub name: String,
     /// Program and arguments.
     pub words: Vec<String>,
@@ -82,7 +82,8 @@ impl Served {
         ended.ok()?.ok()?.clone()
     }
 
-    /// Kills its tree and waits for its end, or until it is told as a survivor, and two seconds more.
+    /// Kills the process tree and waits for its end, at most two seconds longer than it takes until processes count as
+    /// survivors ([`KILL_TIME`]).
     pub async fn kill(&self) -> Option<ServerExit> {
         self.kill.0.cancel();
         self.wait(KILL_TIME + Duration::from_secs(2)).await

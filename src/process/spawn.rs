@@ -92,7 +92,7 @@ pub async fn run_telling(
     guard.until_free().await;
     finished.undone = guard.compare(&finished.granted);
     if finished.was_killed() || cancel.is_cancelled() {
-        // Its own guard is gone.
+        // The command itself is no longer in the registry, because its guard was dropped by the comparison.
         let is_alone = || !live::may_write(&confinement.workspace);
         finished.locks = git_locks::remove_left(&confinement.workspace, begun, is_alone).await;
     }
@@ -293,7 +293,7 @@ pub(super) async fn watch(
                 break kill(child, tree, pump.as_mut(), &mut pumped).await;
             }
             () = halt.cancelled() => break tree.end_at_once(child).await,
-            // The helper may wait for these processes, too.
+            // Do not wait for the helper, which may itself wait for the processes that it could not end.
             () = tree.some_left() => break None,
             () = cancel.cancelled() => break kill(child, tree, pump.as_mut(), &mut pumped).await,
         }

@@ -64,10 +64,10 @@ pub(super) struct WriteGuard {
     /// Run directories, relative: this program writes them while a command runs.
     own: Vec<PathBuf>,
     writes: Writes,
-    /// Where else the command may write: real paths.
+    /// The places outside the workspace that the command may write, as real paths.
     places: Vec<PathBuf>,
     allowed: Allowed,
-    /// What counts as allowed when it is compared.
+    /// What counts as allowed in the comparison.
     effective: OnceLock<Allowed>,
     areas: Vec<Area>,
     /// Closed paths that read-only mounts protect: they cannot have changed as long as the same file or directory is there.
@@ -79,7 +79,7 @@ pub(super) struct WriteGuard {
     objects: Arc<KeptObjects>,
     /// Open directories of repositories, which are moved back.
     repositories: BTreeMap<PathBuf, Arc<OwnedFd>>,
-    /// While this is made: the guards of commands that live already.
+    /// The guards of commands that were live already when this guard was created. Empty afterwards.
     older: Vec<overlap::Older>,
     /// What such a command had made without a grant, and its guard.
     made_by_older: BTreeMap<PathBuf, overlap::OfOlder>,
@@ -91,9 +91,9 @@ pub(super) struct WriteGuard {
     /// Directories that could not be listed before the command: what is new in them is not known, which is reported.
     unlisted: BTreeSet<PathBuf>,
     most_names: u64,
-    /// What could not be put back: if it is elsewhere now, that is the only copy.
+    /// Paths of entries that could not be put back. If such an entry is elsewhere now, that is the only copy.
     lost: Mutex<BTreeSet<PathBuf>>,
-    /// Where what is now elsewhere was before; made when something is undone.
+    /// Where entries were before the command; computed when something is undone.
     origins: OnceLock<origins::Origins>,
     lived: Lived,
 }
@@ -209,7 +209,7 @@ pub(super) struct Guarded {
     found: Option<FoundOnDrop>,
     /// Kept until the command has ended.
     indexes: Option<IndexView>,
-    /// Other commands, stopped for comparing.
+    /// Keeps other commands stopped during the comparison.
     still: Option<Frozen>,
 }
 
@@ -268,16 +268,16 @@ impl Guarded {
         self.found = Some(found);
     }
 
-    /// Sets that the command is the MCP server with this name.
+    /// Records that the command is the MCP server with this name.
     pub fn is_server(&self, name: &str) {
         if let Some(guard) = &self.guard {
             guard.lived.set_server(name);
         }
     }
 
-    /// Returns when no other tree is recorded or compared, and other commands are stopped; both may take long. To be
-    /// awaited before [`Guarded::compare`], so that the thread which watches all commands, signals and limits does not
-    /// wait there.
+    /// Waits until no other tree is being recorded or compared, and stops other commands; both may take long. Await it
+    /// before [`Guarded::compare`], which would otherwise block the thread that watches all commands, signals and
+    /// limits.
     pub async fn until_free(&mut self) {
         while overlap::RECORDING.try_lock().is_err() {
             tokio::time::sleep(FREE_PAUSE).await;

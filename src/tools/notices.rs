@@ -1,5 +1,5 @@
-//! Collects what tools tell besides their results: warnings, such as a server that was restarted, and changes that were
-//! not granted of servers and of calls that were given up.
+//! Collects what tools report besides their results: warnings, for example about a restarted server, and changes
+//! without a grant that servers and abandoned calls made.
 
 use crate::base::grant::{Undone, described};
 use crate::base::ids::CallId;
@@ -14,26 +14,26 @@ pub struct Notices(Arc<Mutex<Lists>>);
 #[derive(Debug, Default)]
 struct Lists {
     warnings: Vec<ToolNotice>,
-    /// Changes that were not granted, with the one who made them. No list is dropped, because a change that could not be
-    /// undone ends the run; there are few, because a server is started at most twice, and a call has one command.
+    /// Changes without a grant, each list with its originator. No list is dropped, because a change that could not be
+    /// undone ends the run; there are few lists, because a server is started at most twice, and a call has one command.
     undone: Vec<(Unheard, Vec<Undone>)>,
 }
 
-/// Who made changes that no result tells of.
+/// Who made changes that are in no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unheard {
     /// The MCP server with this name.
     Server(String),
-    /// The command of a call that was given up.
+    /// The command of an abandoned call.
     Call(CallId),
 }
 
-/// Tells of the changes that the command of a call made without a grant, when the call ends without a result of the
-/// command: it was given up, or the command failed to start. Keep it until the command has ended.
+/// Reports, when dropped, the changes without a grant that the command of a call made, if the call has no result of the
+/// command: the call was abandoned, or the command failed to start. Keep it until the command has ended.
 pub struct TellOnDrop {
     notices: Notices,
     call: CallId,
-    /// For [`crate::process::run_telling`].
+    /// The changes that were found, filled by [`crate::process::run_telling`].
     pub found: FoundOnDrop,
 }
 
@@ -83,7 +83,7 @@ impl Notices {
         self.lists().undone.push((Unheard::Server(server.to_owned()), undone));
     }
 
-    /// Tells of the changes of a call's command if nobody gets its result.
+    /// Returns a guard that reports the changes of a call's command if the call has no result.
     #[must_use]
     pub fn tell_on_drop(&self, call: &CallId) -> TellOnDrop {
         TellOnDrop {

@@ -25,7 +25,7 @@ pub(crate) struct Preparation {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub level: SandboxLevel,
-    /// What keeps signals inside at `landlock`.
+    /// What keeps signals in the command's process tree at level `landlock`.
     pub signals: SignalScope,
     pub workspace: PathBuf,
     pub readable: Vec<PathBuf>,
@@ -131,7 +131,7 @@ pub(crate) enum ChildMessage {
         /// The memory limit in bytes for which it was killed.
         #[serde(default)]
         memory: Option<u64>,
-        /// How many processes could not be killed; the parent goes on.
+        /// How many processes could not be killed; the parent continues to kill them.
         left: u32,
     },
 }

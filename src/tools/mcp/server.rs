@@ -218,7 +218,7 @@ impl RunningServer {
         self.answered(label, answer).await
     }
 
-    /// When a request that begins now must be answered.
+    /// The time until which a request that begins now must be answered.
     fn until(&self, context: &ToolContext) -> Instant {
         let own = Instant::now().checked_add(self.config.call);
         own.map_or(context.deadline, |own| own.min(context.deadline))
@@ -344,7 +344,7 @@ impl RunningServer {
         }
         if state.link.as_ref().is_none_or(Link::is_closed) {
             self.restart(state, context).await?;
-            // The tools of the new process may be others.
+            // The new process may have other tools.
             return self.compare(state, (label, self.until(context), context)).await;
         }
         if state.link.as_ref().is_some_and(|link| link.host.tools_changed()) {
@@ -397,7 +397,7 @@ impl RunningServer {
         }
     }
 
-    /// Compares the tools with those at the start, in the time of the request `label` that must wait for it.
+    /// Compares the tools with those at the start. This takes time away from the request `label`, which waits for it.
     ///
     /// # Errors
     /// `timeout` and `cancelled`, as [`Self::ask`]; the next request compares them again.
