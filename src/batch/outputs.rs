@@ -11,11 +11,11 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-/// The directory of a merge in which bundles of object stores are kept.
+/// The subdirectory in which a merge keeps the bundles that it fetched from object stores.
 pub const DOWNLOADS: &str = "bundles";
 
-/// What may be in a batch directory without a record: the outputs of a merge, and what a call leaves that was refused or
-/// killed before its record began.
+/// The names that may be in a batch directory without a record: outputs of a merge, and files of a call that was
+/// refused or killed before it wrote its record.
 const KNOWN: [&str; 18] = [
     "shards",
     "logs",
@@ -37,8 +37,8 @@ const KNOWN: [&str; 18] = [
     record::STORE_FILE,
 ];
 
-/// The name of something in a directory that no batch put there; `None` for an empty or missing directory, and for that of
-/// an earlier batch.
+/// The name of an entry of a directory that no batch created. `None` if the directory is empty, missing, or of an
+/// earlier batch.
 pub fn foreign_entry(dir: &Path) -> Option<String> {
     if std::fs::symlink_metadata(dir.join(record::FILE)).is_ok_and(|found| found.is_file()) {
         return None;
@@ -50,8 +50,8 @@ pub fn foreign_entry(dir: &Path) -> Option<String> {
         .min()
 }
 
-/// Writes the outputs of a call that was refused before it began, so that those of an earlier call do not pass for its own:
-/// `result.json` and `junit.xml`; the pages for people are removed. What the jobs left stays. Nothing is written while
+/// Writes `result.json` and `junit.xml` for a call that was refused before it began, and removes the pages for people,
+/// so that outputs of an earlier call are not taken for its own. Files of the jobs stay. Nothing is written while
 /// another call works in the directory.
 ///
 /// # Errors

@@ -263,7 +263,7 @@ fn finish(
             .retain(|read| read.place.as_ref().is_none_or(|place| place.inside));
     }
     let started_by = program.clone();
-    // `xargs` gives its command no input, and neither does `< /dev/null`, which is no read of a file.
+    // A command gets no input from `xargs` or `< /dev/null`; the latter is not among the redirected reads.
     let piped = match redirects.input {
         true => !redirects.reads.is_empty(),
         false => state.piped && !job.via.iter().any(|name| name == "xargs"),
