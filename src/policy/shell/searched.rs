@@ -62,8 +62,8 @@ fn chosen(simple: &Simple) -> Vec<&str> {
     }
 }
 
-/// Whether rg searches its standard input: it does so if that is a pipe or a file, unless it reads patterns from a file
-/// or lists files.
+/// Whether rg searches its standard input: it does so if that is a pipe or a file, unless it may read patterns from it
+/// (`-f -`) or lists files.
 fn searches_input(simple: &Simple) -> bool {
     let takes_other = |word: &str| takes_file(word) || is_long(word, &["--files", "--type-list"]);
     simple.program == "rg" && simple.piped && !words(simple).any(takes_other)
