@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 /// Bytes of its stderr that are kept, head and tail together.
 const STDERR: usize = 8 << 10;
 
-/// Gets the changes that a program made without a grant.
+/// Receives the changes that a program made without a grant.
 pub type OnUndone = Box<dyn FnOnce(Vec<Undone>) + Send>;
 
 /// What to start.
@@ -37,7 +37,8 @@ pub struct Serve {
     pub redactor: Arc<Redactor>,
     /// What it may write in the workspace while it runs.
     pub writes: Writes,
-    /// Gets the changes without a grant, as in [`super::Finished`], when it has ended: also where nobody waits for its end.
+    /// Receives the changes without a grant, as in [`super::Finished`], when the program has ended, even if nothing
+    /// waits for its end.
     pub on_undone: OnUndone,
 }
 

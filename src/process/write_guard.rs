@@ -81,14 +81,15 @@ pub(super) struct WriteGuard {
     repositories: BTreeMap<PathBuf, Arc<OwnedFd>>,
     /// The guards of commands that were live already when this guard was created. Empty afterwards.
     older: Vec<overlap::Older>,
-    /// What such a command had made without a grant, and its guard.
+    /// Entries that such a command had created without a grant, each with its guard.
     made_by_older: BTreeMap<PathBuf, overlap::OfOlder>,
-    /// What such a command had changed or removed without a grant, and its guard.
+    /// Entries that such a command had changed or removed without a grant, each with its guard.
     changed_by_older: BTreeMap<PathBuf, overlap::OfOlder>,
     taken: SystemTime,
     /// The device on which the change time of a file shows every write.
     exact: Option<u64>,
-    /// Directories that could not be listed before the command: what is new in them is not known, which is reported.
+    /// Directories that could not be listed before the command. New entries in them cannot be recognised, which is
+    /// reported.
     unlisted: BTreeSet<PathBuf>,
     most_names: u64,
     /// Paths of entries that could not be put back. If such an entry is elsewhere now, that is the only copy.
@@ -151,7 +152,7 @@ impl Allowed {
         }
     }
 
-    /// Whether what is at a path is what this process itself wrote there.
+    /// Whether the entry at a path is as this process itself wrote it.
     fn is_by_tools(&self, root: &OwnedFd, path: &Path) -> bool {
         let now = || {
             let data = at::stat_below(root, path).ok()?;
@@ -177,7 +178,7 @@ impl Allowed {
         for granted in &self.paths {
             let target = Path::new(&granted.path);
             let is_ruled = granted.kind == WriteKind::Ruled;
-            // Of a directory under rules each file is asked for.
+            // In a directory under rules, each file is judged separately.
             if !(is_ruled && is_dir) && (path == target && !is_ruled || holds(granted, path, closed)) {
                 return Some(GrantMatch::Granted);
             }
@@ -192,12 +193,12 @@ fn holds(granted: &WritePath, path: &Path, closed: &dyn ClosedPaths) -> bool {
     match granted.kind {
         WriteKind::InPlace => false,
         WriteKind::Entry => path.starts_with(&granted.path),
-        // A name that is not UTF-8 is no path of a rule.
+        // A rule cannot match a name that is not UTF-8.
         WriteKind::Ruled => path.starts_with(&granted.path) && path.to_str().is_some_and(|path| closed.is_ruled(path)),
     }
 }
 
-/// Gets what a guard finds when it is compared on drop.
+/// Receives the changes that a guard finds if it is compared on drop.
 pub type FoundOnDrop = Arc<Mutex<Vec<Undone>>>;
 
 /// The pause between two looks at whether another tree is recorded.
@@ -263,7 +264,7 @@ impl Guarded {
         }
     }
 
-    /// Names the place for what is found if this is dropped before it is compared.
+    /// Sets where to report the changes that are found if this is dropped before the comparison.
     pub fn report_on_drop(&mut self, found: FoundOnDrop) {
         self.found = Some(found);
     }
@@ -294,7 +295,7 @@ impl Guarded {
     /// ended.
     pub fn compare(&mut self, at_exec: &[WritePath]) -> Vec<Undone> {
         let _recording = lock(&overlap::RECORDING);
-        // Before that, so that no guard of another command takes the index for one that nobody was granted.
+        // Done first, so that the guard of another command does not take the index for a change without a grant.
         let recorded = self.indexes.take().map(IndexView::end).unwrap_or_default();
         let guard = self.guard.take();
         let mut undone = guard.map(|guard| guard.compare(at_exec)).unwrap_or_default();

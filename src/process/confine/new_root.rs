@@ -35,7 +35,7 @@ impl TreePart {
         }
     }
 
-    /// As [`TreePart::new`], but only for a directory.
+    /// Like [`TreePart::new`], but only for a directory.
     pub fn dir(path: &Path, attributes: u64) -> Self {
         Self {
             only_dir: true,
@@ -44,23 +44,23 @@ impl TreePart {
     }
 }
 
-/// What happens at a link on the way to a place in the workspace that is covered.
+/// How a symbolic link in the path of a covered place in the workspace is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Links {
     /// It is followed within the new root, as a command would.
     Followed,
-    /// It was put there since the path was found without links: no command may start.
+    /// It was created after the path was found to have no links: the command must not start.
     Refused,
 }
 
-/// What may be done in a mount to get a place for another one.
+/// What may be changed in a mount to create a mount point in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ground {
-    /// Private to this run: what is missing is made, and a link or file on the way is replaced.
+    /// Private to this run: missing directories are created, and a link or file in the path is replaced.
     Private,
-    /// The machine's: nothing can be made, and links are the machine's own.
+    /// The machine's: nothing can be created, and links are trusted.
     Machine,
-    /// The workspace: nothing is made, and no link is followed.
+    /// The workspace: nothing is created, and no link is followed.
     Workspace,
 }
 

@@ -448,15 +448,15 @@ impl StreamableHttpClient for HttpClient {
     }
 }
 
-/// How a server refused one request by an HTTP status, or answered it with something else than a message.
+/// How a server refused one request with an HTTP status, or answered it with something other than a message.
 pub struct StatusRefusal {
     pub status: u16,
-    /// The body of the answer, where it is known; for a status of 200, why it is no message.
+    /// The body of the response, if it is known; for a status of 200, why it is not a message.
     body: String,
 }
 
 impl StatusRefusal {
-    /// From the error of a transport; `None` if no status arrived, so that the connection may be lost.
+    /// The refusal in the error of a transport. `None` if no status arrived, so that the connection may be lost.
     pub fn of(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         let bare = |status| {
             let body = String::new();

@@ -154,7 +154,7 @@ impl Kept {
     }
 }
 
-/// The tools and prompts that the recipe selects, and why others are left out.
+/// The tools and prompts that the recipe selects, and the reasons why others are left out.
 pub(super) fn chosen(
     config: &Config,
     tools: Vec<Definition>,

@@ -328,9 +328,9 @@ async fn whole(mut answer: reqwest::Response) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Whether a server may make this program send a request to a URL. Otherwise anybody who runs a server could reach what
-/// this machine can reach. A name that does not resolve here is left to the connection, because a proxy may know it. If it
-/// resolves to another address there, TLS fails: that machine has no certificate for the name.
+/// Checks whether a server may make this program send a request to a URL: otherwise whoever runs the server could reach
+/// everything that this machine can reach. A name that does not resolve here is accepted, because a proxy may know it.
+/// If it resolves to another machine there, TLS fails, because that machine has no certificate for the name.
 async fn may_send_to(server: &Url, target: &Url) -> Result<(), String> {
     let is_same = server.host_str() == target.host_str();
     if target.scheme() != "https" && !(is_same && server.host_str().is_some_and(is_loopback)) {
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_ran_out_is_asked_for_again() {
+    async fn an_expired_token_is_requested_again() {
         for (lasts, times) in [(3600, 1), (1, 4)] {
             let (server, client) = server(json!(["client_secret_post"]), lasts).await;
             let url = format!("{}/mcp", server.uri());
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_sends_this_program_to_no_other_place_of_the_network() {
+    async fn a_server_cannot_make_this_program_send_requests_to_the_local_network() {
         for (from, to, may) in [
             ("https://8.8.8.8/mcp", "https://1.1.1.1/x", true),
             ("https://8.8.8.8/mcp", "http://1.1.1.1/x", false),
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metadata_on_another_host_of_this_machine_is_not_asked_for() {
+    async fn metadata_at_another_loopback_address_is_not_requested() {
         let listener = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
         let other = MockServer::builder().listener(listener).start().await;
         for (is_other, asks) in [(true, false), (false, true)] {
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_secret_goes_where_the_server_takes_it() {
+    async fn the_secret_is_sent_in_the_way_that_the_server_accepts() {
         let (server, client) = server(json!(["client_secret_basic"]), 3600).await;
         let url = format!("{}/mcp", server.uri());
         let basic = format!("Basic {}", STANDARD.encode("me:a+b%3Ac"));
