@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Bytes of the latest output that are kept for each job.
 const HELD: usize = 64 << 10;
-/// The most jobs of a run, including those that have ended.
+/// Upper limit for the jobs of a run, including those that have ended.
 const MOST: usize = 100;
 
 /// The background commands of one run, named `job1`, `job2`, … in the order in which they were started. All are killed
@@ -228,8 +228,8 @@ impl Jobs {
         self.end(|_| true).await.len()
     }
 
-    /// Kills the running jobs that may write the workspace, and waits for their end as [`Jobs::kill_all`] does. Returns
-    /// their numbers. Others, and jobs that are started afterwards, go on.
+    /// Kills the running jobs that may write the workspace, and waits for their end like [`Jobs::kill_all`]. Returns
+    /// their numbers. Other jobs, and those that are started afterwards, continue.
     pub async fn kill_writing(&self) -> Vec<usize> {
         self.end(|job| job.writes).await
     }

@@ -67,7 +67,7 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
 /// the future is dropped.
 ///
 /// # Errors
-/// As [`run`].
+/// As for [`run`].
 pub async fn run_telling(
     spawn: Spawn,
     confinement: &Confinement,

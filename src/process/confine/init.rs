@@ -337,8 +337,8 @@ fn unblock_signals() {
     }
 }
 
-/// Like `fork`: `None` in the child. The second value tells whether the child was created in its group of cgroup v2; a
-/// kernel or a group that does not allow that gets it moved there by the child itself.
+/// Like `fork`: `None` in the child. The second value says whether the child was created in its group of cgroup v2. If
+/// the kernel or the group does not allow that, the child moves itself there.
 #[expect(unsafe_code, reason = "the command must be a child that confines itself before exec")]
 pub(super) fn fork_into(groups: &Groups) -> io::Result<(Option<Pid>, bool)> {
     if let Some(group) = groups.spawn_group() {

@@ -118,9 +118,9 @@ pub(crate) enum ChildMessage {
     NoDirectory(String, i32),
     /// The forbidden acts that succeeded.
     Tried(Vec<String>),
-    /// Comes with the proxy's listening socket.
+    /// Sent with the proxy's listening socket.
     Listener,
-    /// Comes with the listener for execs: from now on no exec succeeds without an answer.
+    /// Sent with the listener for execs: from now on no exec succeeds without an answer.
     Witness,
     /// The sandbox was built; whether programs can be judged at exec, and if not, why.
     Witnessed(Result<(), String>),
