@@ -83,8 +83,8 @@ impl Served {
         ended.ok()?.ok()?.clone()
     }
 
-    /// Kills the process tree and waits for its end, at most two seconds longer than it takes until processes count as
-    /// survivors ([`KILL_TIME`]).
+    /// Kills the process tree and waits for its end, at most two seconds longer than the time after which processes count
+    /// as survivors (`KILL_TIME`).
     pub async fn kill(&self) -> Option<ServerExit> {
         self.kill.0.cancel();
         self.wait(KILL_TIME + Duration::from_secs(2)).await
