@@ -1,8 +1,9 @@
-//! What makes a directory a git directory, and the names of registrations of worktrees that this program makes in one.
+//! What makes a directory a git directory, and the names of the worktree registrations that this program creates in
+//! one.
 
-/// Beginning of the names of registrations, in `worktrees` and while they are made or removed beside it.
+/// Prefix of the names of registrations: in `worktrees`, and beside it while they are being created or removed.
 pub const OUR_WORKTREES: &str = "overnight-";
-/// Ends of the names of registrations that are not yet or no longer in `worktrees`.
+/// Suffixes of the names of registrations that are not yet, or no longer, in `worktrees`.
 pub const UNREGISTERED: [&str; 2] = [".new", ".old"];
 
 /// Whether a directory of any name counts as a git directory: it has a `HEAD`, and `objects` or `commondir`, which says

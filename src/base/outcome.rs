@@ -138,10 +138,10 @@ impl RunOutcome {
     }
 }
 
-/// How the message of an outcome begins that a limit of a step gave.
+/// Beginning of the message of an outcome if a limit of a step was reached.
 pub const OF_STEP: &str = "budget of step";
 
-/// How a limit is raised.
+/// The part of the message that says how to raise a limit.
 fn raised(hit: &LimitHit) -> String {
     match (&hit.step, hit.limit.as_str()) {
         (Some(_), _) => "in the `budget` of the step".to_owned(),

@@ -1,8 +1,8 @@
 //! Finds secret values in text, in any common encoding, and redacts them.
 //!
 //! Text is searched as it is and again without its line breaks, so that wrapped encodings are found too; and each of
-//! these again with percent encoding, HTML entities and backslash escapes decoded, so that it does not matter which
-//! characters are encoded.
+//! these is searched again with percent encoding, HTML entities and backslash escapes decoded, so that it does not
+//! matter which characters are encoded.
 //! Long values and values of several lines are searched for in parts.
 
 mod cut;

@@ -12,11 +12,11 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The directory of a merge in which bundles of object stores are kept.
+/// The subdirectory in which a merge keeps the bundles that it fetched from object stores.
 pub const DOWNLOADS: &str = "bundles";
 
-/// What may be in a batch directory without a record: the outputs of a merge, and what a call leaves that was refused or
-/// killed before its record began.
+/// The names that may be in a batch directory without a record: outputs of a merge, and files of a call that was
+/// refused or killed before it wrote its record.
 const KNOWN: [&str; 18] = [
     "shards",
     "logs",

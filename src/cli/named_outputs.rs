@@ -1,6 +1,6 @@
-//! The rules for outputs that the user names: no symbolic link of a tree may lie in their paths, because a commit can bring
-//! one that leads anywhere; and none may be a file that the command reads, or one that git tracks and that is no earlier
-//! output, because a slip of the hand would remove it.
+//! The rules for output files that the user names. Their paths must not have a symbolic link that is in a tree, because
+//! a commit can bring one that leads anywhere. They must not be files that the command reads, or that git tracks and
+//! that are not earlier outputs, because a mistake in the command line would overwrite them.
 
 use crate::base::quote::shell_word;
 use crate::cli::kept_out;
@@ -15,7 +15,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Bytes at the beginning of a file that say whether it is an earlier output.
+/// How many bytes of a file are read to find out whether it is an earlier output.
 const HEAD: u64 = 4 << 10;
 
 /// An output file that a flag names.
@@ -40,10 +40,10 @@ impl ReadFile {
     }
 }
 
-/// Refuses outputs that are files which the command reads.
+/// Refuses output files that the command also reads.
 ///
 /// # Errors
-/// [`Refusal::Usage`] with the first of them.
+/// [`Refusal::Usage`] for the first such file.
 pub fn refuse_read(outputs: &[NamedOutput<'_>], read: &[ReadFile]) -> Result<(), Refusal> {
     for output in outputs {
         if let Some(file) = read.iter().find(|file| is_same(output.path, &file.path)) {
@@ -59,11 +59,11 @@ pub fn refuse_read(outputs: &[NamedOutput<'_>], read: &[ReadFile]) -> Result<(),
     Ok(())
 }
 
-/// Refuses outputs that are files which the repository around them tracks, unless they look like an earlier output of the
-/// same kind.
+/// Refuses output files that the repository around them tracks, unless they look like an earlier output of the same
+/// kind.
 ///
 /// # Errors
-/// [`Refusal::Usage`] with the first of them; [`Refusal::Environment`] if git cannot be run.
+/// [`Refusal::Usage`] for the first such file; [`Refusal::Environment`] if git cannot be run.
 pub async fn refuse_tracked(outputs: &[NamedOutput<'_>]) -> Result<(), Refusal> {
     for output in outputs {
         let Some(file) = artefacts::file_of(output.path).filter(|file| file.is_file()) else {
@@ -83,7 +83,7 @@ pub async fn refuse_tracked(outputs: &[NamedOutput<'_>]) -> Result<(), Refusal> 
 }
 
 impl NamedOutput<'_> {
-    /// What to write instead.
+    /// The advice in the message of a refusal: another file name.
     fn instead(&self) -> String {
         let name = match self.kind {
             ReportFile::Mbox => "changes.mbox",
@@ -114,7 +114,7 @@ impl NamedOutput<'_> {
     }
 }
 
-/// Whether two paths lead to one file. Links are followed; where there is no file, the paths are compared.
+/// Whether two paths lead to the same file. Links are followed; if neither exists, the paths are compared.
 fn is_same(one: &Path, other: &Path) -> bool {
     match (std::fs::metadata(one), std::fs::metadata(other)) {
         (Ok(one), Ok(other)) => one.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino()),
@@ -123,7 +123,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Whether the index of the repository around a file has it.
+/// Whether the index of the repository around a file contains it.
 async fn is_tracked(file: &Path) -> Result<bool, Refusal> {
     let Some(found) = file.parent().and_then(repository) else {
         return Ok(false);

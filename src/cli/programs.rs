@@ -62,7 +62,7 @@ pub fn ignored_environment(plan: &Plan, policies: &PolicySet, search: &ProgramSe
 enum Cause {
     /// The user does not find it either.
     Absent,
-    /// It is in a virtual environment of the workspace that is not active; what to do.
+    /// It is in a virtual environment of the workspace that is not active. Contains what to do.
     Inactive(String),
     /// This toolchain has it, and no policy names it.
     Toolchain(&'static str),

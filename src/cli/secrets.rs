@@ -133,10 +133,10 @@ pub fn sent(plan: &Plan, secrets: &Secrets) -> Vec<(String, String)> {
     servers.flat_map(|server| sent_to(server, secrets)).collect()
 }
 
-/// Why a required server of a plan could not be started: a variable is not set, or may not be used. Starts nothing.
+/// Checks that the required servers of a plan can get their variables. Starts no server.
 ///
 /// # Errors
-/// The first reason, with the name of the server.
+/// The first variable that is not set or may not be used, with the name of the server.
 pub fn lacking(plan: &Plan, trusted: bool, secrets: &Secrets) -> Result<(), String> {
     for (name, server) in plan.tools.mcp_servers.iter().filter(|(_, server)| server.required) {
         let url = server.url.iter().map(|text| (text, VariableForm::Any, false));

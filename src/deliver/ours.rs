@@ -145,8 +145,8 @@ pub enum BranchState {
     Behind {
         commit: String,
     },
-    /// At or behind the base, and no delivery made its last commit: somebody else made the branch, and may be about to work
-    /// on it.
+    /// At or behind the base, and no delivery made its last commit: somebody else created the branch, and may want to
+    /// work on it.
     Unmade {
         commit: String,
     },

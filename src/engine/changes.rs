@@ -38,8 +38,8 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preco
     };
     // Background commands are stopped meanwhile, so that the tree does not change between snapshot and ruling.
     let _still = still(deps).await?;
-    // What one of them changed that has ended by now must not count for who wrote after it. One that ends later is found
-    // by `Jobs::any_untold`.
+    // Record the background commands that have ended, so that their changes are not attributed to whoever writes next.
+    // One that ends later is found by `Jobs::any_untold`.
     exec::record_ended_jobs(deps, ledger)?;
     let now = ruled_snapshot(deps, &ledger.state).await?;
     let left = left_behind(deps, &ledger.state, baseline, &now)
@@ -114,7 +114,7 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preco
 
 /// The current tree. What git ignores is not in the patch, so an ignore file counts only if its own change is allowed.
 async fn ruled_snapshot(deps: &Deps, state: &RunState) -> Result<Snapshot, RunError> {
-    // Where it fails, contents are compared instead.
+    // If flushing fails, contents are compared instead.
     let exact = !has_live_writers(deps) || flush(deps).await;
     let (policies, by) = (Arc::clone(&deps.policies), ruled::author_of_ignore_files(deps, state));
     let may = move |path: &str| rule_change(&policies, path, by) == ChangeRuling::Allowed;
@@ -143,8 +143,8 @@ const SERVER_WOKE: &str = "server_woke";
 pub struct HeldServers(Frozen);
 
 impl HeldServers {
-    /// Stops the servers that may write the tree, except the one with the name `except`. What they have changed since the
-    /// last measurement is measured before, and put back where no rule allows it.
+    /// Stops the servers that may write the tree, except the one with the name `except`. Then measures what they have
+    /// changed since the last measurement, and puts back what no rule allows.
     ///
     /// # Errors
     /// As for [`measure`] and [`put_back`]; [`RunError::Environment`] if a server does not stop.
@@ -155,7 +155,7 @@ impl HeldServers {
         except: Option<&str>,
     ) -> Result<Self, RunError> {
         let held = Self(stopped(process::freeze_servers(deps.workspace.root(), except).await)?);
-        // Also if it has ended since, or is not among those that are stopped.
+        // Measured even if such a server has ended since, or is not stopped.
         if deps.plan.tools.mcp_servers.values().any(|server| server.writes_tree) {
             preconditions.prepare_for_effects(ledger).await?;
             let now = ruled_snapshot(deps, &ledger.state).await?;
@@ -169,11 +169,11 @@ impl HeldServers {
         Ok(held)
     }
 
-    /// Measures what the command changed, and lets the servers go on. `done`: how the command ended; if with an error,
-    /// nothing is measured, and what changed counts as the model's.
+    /// Measures what the command changed, and lets the servers continue. `done`: how the command ended. If it is an
+    /// error, nothing is measured, and the changes are attributed to the model.
     ///
     /// # Errors
-    /// That of the command; as for [`measure`].
+    /// `done`, if it is an error; otherwise as for [`measure`].
     pub async fn release(
         self,
         deps: &Deps,

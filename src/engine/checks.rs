@@ -21,9 +21,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of the output of a check that are recorded (head and tail).
+/// Upper limit in bytes for the recorded output of a check (head and tail).
 const CHECK_BYTES: usize = 16 * 1024;
-/// Bytes of the output of a step's command that are recorded (head and tail): later steps, conditions and checks read it.
+/// Upper limit in bytes for the recorded output of a step's command (head and tail), which later steps, conditions and
+/// checks read.
 const STEP_BYTES: usize = 1 << 20;
 /// Upper limit in bytes for a file in which a `file` check looks for a text.
 const FILE_BYTES: u64 = 8 << 20;
@@ -38,7 +39,7 @@ pub struct AuthorCommand<'a> {
     pub time: Duration,
     /// What it gets on stdin; `None` for nothing.
     pub stdin: Option<String>,
-    /// Whether standard output is read by a program: it is captured apart from stderr.
+    /// Whether stdout is read by a program, so that it is captured separately from stderr.
     pub is_answer: bool,
     /// Whether it is a check: what it leaves in its home and temporary directory is removed when it ends.
     pub is_check: bool,
@@ -49,8 +50,8 @@ pub struct AuthorCommand<'a> {
 ///
 /// # Errors
 /// [`RunError::Environment`] if the sandbox is not ready, its private copy cannot be made or removed, or the command
-/// cannot be started, or a process of it cannot be killed; [`RunError::Ended`] if the run was interrupted while the copy
-/// was made. A command that fails is no error.
+/// cannot be started, or one of its processes cannot be killed; [`RunError::Ended`] if the run was interrupted while
+/// the copy was made. It is not an error if the command fails.
 pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) -> Result<Finished, RunError> {
     let text = what.text;
     let program = match text.trim().contains('\n') {
@@ -96,7 +97,7 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) 
     if let Some(told) = finished.locks.told() {
         ledger.warn(GIT_LOCKS, told)?;
     }
-    // Whatever the command's end says: what lives on could change the tree, or what other checks see.
+    // An error even if the command passed: a process that is still alive could change the tree during later checks.
     match process::survivors::told(deps.workspace.root()) {
         Some(told) => Err(RunError::Environment(told)),
         None => Ok(finished),
@@ -252,11 +253,11 @@ pub fn program_missing<'a>(
     found.min_by_key(|program| program.is_foreseen)
 }
 
-/// Programs of Node itself, which no `node_modules` has.
+/// Programs that are installed with Node and not in `node_modules`.
 const OF_NODE: [&str; 6] = ["node", "npm", "npx", "pnpm", "yarn", "corepack"];
 
-/// How to make a missing program available that the workspace itself has or should have: in a virtual environment of Python
-/// that is not active, or in `node_modules`, which is missing.
+/// How to make a missing program available, if it is in a Python virtual environment of the workspace that is not
+/// active, or could be in `node_modules`, which is missing.
 pub fn local_program(name: &str, root: &Path) -> Option<String> {
     if let Some(help) = venv::inactive(root, name) {
         return Some(help);

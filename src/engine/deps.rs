@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn told(interrupt: &Interrupt) -> Option<(String, String)> {
-        // What follows says how the limit is raised.
+        // The part after the semicolon says how to raise the limit, and is left out here.
         let ended = interrupt.ending(9);
         ended.map(|outcome| {
             let what = outcome.message.split(';').next().unwrap_or_default();

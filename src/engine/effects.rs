@@ -63,15 +63,15 @@ fn step(deps: &Deps, index: usize) -> Result<&PlanStep, RunError> {
     step.ok_or_else(|| RunError::Environment(format!("the plan has no step {index}")))
 }
 
-/// The most bytes of a command with its values filled in: the kernel takes no longer argument (`MAX_ARG_STRLEN`), and the
-/// shell gets a little more than this text.
+/// Upper limit in bytes for a command with its values filled in. It is below the kernel's limit for one argument
+/// (`MAX_ARG_STRLEN`, 128 KiB), because the shell gets a little more than this text.
 const COMMAND_BYTES: usize = 120 << 10;
 
 /// A command's text with the outputs of earlier steps filled in, quoted for the shell.
 ///
 /// # Errors
-/// [`RunError::Ended`] if it cannot be rendered, is too long for a shell, or nothing is left to run, which a shell would
-/// report as a success.
+/// [`RunError::Ended`] if the text cannot be rendered, is too long for a shell, or is empty, which a shell would report
+/// as success.
 fn command_text(deps: &Deps, ledger: &Ledger, what: &str, text: &str) -> Result<String, RunError> {
     let filled = template::render_command(text, &deps.plan.scope(&ledger.state.outputs)).map_err(unrendered)?;
     if filled.len() > COMMAND_BYTES {
@@ -89,7 +89,7 @@ fn command_text(deps: &Deps, ledger: &Ledger, what: &str, text: &str) -> Result<
     }
 }
 
-/// The end of a run whose command or prompt says nothing once its values are filled in.
+/// The end of a run whose command or prompt is empty once its values are filled in.
 fn empty(what: &str) -> RunError {
     let message =
         format!("{what} is empty once its values are filled in; write `when` so that the step is skipped then");

@@ -59,7 +59,7 @@ pub fn is_witnessed(policies: &PolicySet, confinement: Option<&Confinement>) -> 
     }
 }
 
-/// Code of the warning about lock files of a git that was killed.
+/// Code of the warning about lock files that a killed git left.
 pub const GIT_LOCKS: &str = "git_locks";
 
 /// Upper limit for the undone changes that one event lists.

@@ -34,10 +34,10 @@ pub fn within_reach(confinement: &Confinement, dir: &Path) -> bool {
     }
 }
 
-/// Refuses a state directory that is in one of these places, where sandboxed commands may write.
+/// Refuses a state directory inside one of these places, where sandboxed commands may write.
 ///
 /// # Errors
-/// A sentence that says what to set.
+/// A sentence that says which variable to set.
 pub fn check_state<'a>(places: impl IntoIterator<Item = &'a Path>) -> Result<(), String> {
     let Ok(dir) = chain_key::state() else {
         return Ok(());

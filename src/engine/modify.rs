@@ -136,7 +136,7 @@ impl<'a> Pipe<'a> {
 
     async fn run(&self, program: &str, input: &str) -> Result<String, Failure> {
         let spawn = Spawn {
-            // A program of a pipe that fails must not end as if it had printed all of its text.
+            // If a program in a pipe fails, its output may be incomplete, so the whole pipe must fail.
             program: Invocation::Shell(format!("set -o pipefail\n{{ {program}\n}} 2>/dev/null")),
             dir: self.workspace.root().to_owned(),
             env: Vec::new(),
@@ -148,7 +148,7 @@ impl<'a> Pipe<'a> {
             shown: SIZE,
             // The text is written as the program printed it, or not at all.
             redactor: Arc::new(Redactor::default()),
-            // What it did to the tree would be a change of nobody: it is no call, and no step of the recipe.
+            // It must not change the tree: it is neither a call nor a step, so a change could not be attributed.
             writes: Writes::Nothing,
             judge: None,
         };
@@ -164,7 +164,7 @@ impl<'a> Pipe<'a> {
         }
         let finished = done.map_err(|error| Failure::NotRun(error.to_string()))?;
         if !finished.undone.is_empty() {
-            // Only without a sandbox, where the guard alone keeps closed paths.
+            // Possible only without a sandbox, where only the guard protects closed paths.
             return Err(format!("`{program}` changed {}", described(&finished.undone)).into());
         }
         // In `cat | head` the last program has all that it wants, and the one before it is ended.

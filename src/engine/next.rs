@@ -29,7 +29,7 @@ pub const IDLE_ENDED: u64 = 60;
 /// After this many replies in a row that only repeat themselves, the run ends as stuck.
 pub const ECHOES_ENDED: u32 = 3;
 
-/// Characters of a command in the message of its step.
+/// Upper limit in characters for a command that is quoted in the message of its step.
 const COMMAND_SHOWN: usize = 80;
 
 /// The next action of the loop.

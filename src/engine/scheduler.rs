@@ -38,7 +38,7 @@ struct Ready {
     kind: ToolKind,
     builtin: bool,
     bounds: Bounds,
-    /// The MCP server that it calls.
+    /// The MCP server to which the call goes.
     server: Option<String>,
 }
 
@@ -343,7 +343,8 @@ async fn run(
     if !is_approved || first.kind.is_read_only() {
         return started(deps, ledger, wave).await;
     }
-    // Its changes need no rule, so nothing else may write meanwhile. It is alone in its wave.
+    // A reviewer approved this call, so its changes need no rule, and servers must not write meanwhile. It is alone in
+    // its wave.
     let held = HeldServers::hold(deps, ledger, preconditions, first.server.as_deref()).await?;
     let done = started(deps, ledger, wave).await;
     held.release(deps, ledger, preconditions, done).await

@@ -8,7 +8,7 @@ use crate::base::secret;
 use crate::recipe::Plan;
 use crate::recipe::plan::{CheckWhat, Expect, OnDeny, PlanStep, StepWork};
 
-/// The most characters of a line that a step printed in an outcome's message.
+/// Upper limit in characters for a printed line of a step that is quoted in an outcome's message.
 pub const MAX_LINE: usize = 300;
 
 /// The outcome if a denial ends the run at once: a secret would have left the run, a change could not be undone, or
@@ -141,8 +141,8 @@ fn no_model_was_needed(state: &RunState, plan: &Plan) -> bool {
     all_asking(state, plan, |result| result.status == StepStatus::Skipped)
 }
 
-/// The last line that a step printed before the first step that asks a model, and the step: usually why nothing had to be
-/// done.
+/// The last line that a step printed before the first step that asks a model, with the step's id. The line usually says
+/// why nothing had to be done.
 fn last_line(state: &RunState) -> Option<(&str, String)> {
     let before = state.results.iter().take_while(|(_, result)| !result.was_not_wanted());
     let lines = before.filter_map(|(step, result)| {

@@ -189,10 +189,10 @@ pub struct HeldWorkspace {
     _locks: Vec<File>,
 }
 
-/// Locks a workspace for one run. The locks are on the directories themselves, so that nothing is written into them: one
-/// that excludes others on the workspace, and shared ones on the directories around it in its repository, or in the
-/// outermost one that it is nested in. So a run in a directory excludes runs below it, whose changes it would take for its
-/// own, and two runs beside each other go together.
+/// Locks a workspace for one run: with an exclusive lock on the workspace, and with shared locks on its parent
+/// directories up to the top of the outermost repository. So a run excludes runs in directories above and below its
+/// own, because one would take changes of the other for its own; runs in sibling directories do not exclude each other.
+/// The directories themselves are locked, so that nothing is written into them.
 ///
 /// # Errors
 /// [`JournalError::Read`]: it cannot be opened. [`JournalError::Held`]: another run has it, or a directory above or below
@@ -215,7 +215,7 @@ pub fn hold_workspace(workspace: &Path) -> Result<HeldWorkspace, JournalError> {
         .skip(1)
         .take_while(|dir| top.is_some_and(|top| dir.starts_with(top)));
     for dir in around {
-        // Of one that this user cannot open nobody of this user has a lock.
+        // If this user cannot open a directory, no run of this user has locked it.
         if let Ok(file) = File::open(dir) {
             writer::lock_shared(&file, dir).map_err(|error| match error {
                 JournalError::Held(name) => JournalError::Held(format!("{name}, which contains {}", settled.display())),
@@ -314,7 +314,7 @@ fn of_this_machine(run: &RunId) -> Option<RunListing> {
     let dir = Path::new(&head.dir);
     let mut found = describe(dir);
     if started_in(dir).is_some_and(|first| first.run != *run) {
-        // Another run has its directory by now, so its own journal is gone.
+        // Its directory now contains another run, so its own journal is gone.
         found.progress = RunProgress::Damaged;
         found.is_unmeasured = false;
     }
@@ -419,7 +419,7 @@ fn elsewhere_of<H: Iterator<Item = state_dir::Head>>(
         let dir = PathBuf::from(head.dir);
         let out = state_dir::outputs_of(&dir).unwrap_or_else(|| dir.clone());
         let is_usual = out.ends_with(Path::new(RUNS).join(head.run.as_str())) || out.parent() == Some(&usual);
-        // A directory that was used again holds another run, which has a head of its own.
+        // A directory that was reused contains another run, which has its own head.
         let is_own = |first: RunStarted| first.run == head.run && is_on(&first, &here);
         let is_other = head.adopted || is_usual || is_job(&out) || !started_in(&dir).is_some_and(is_own);
         (!is_other).then_some((head.run, dir, out))
@@ -441,13 +441,13 @@ fn is_job(dir: &Path) -> bool {
         .is_some_and(|batch| batch.join(BATCH_RECORD).is_file() || batch.join(BATCH_ROWS).is_file())
 }
 
-/// Whether a run began on this workspace, or on a worktree that was made from it, and is none of a sample.
+/// Whether a run began on this workspace, or on a worktree that was created from it, and is not a run of a sample.
 fn is_on(first: &RunStarted, workspace: &Path) -> bool {
     let tree = first.isolated_from.as_ref().unwrap_or(&first.workspace);
     !first.sample && no_follow::settled(Path::new(tree)) == workspace
 }
 
-/// How the run began whose journal is in `dir`. Only the first line is read; the chain is not checked.
+/// The `run_started` event of the journal in `dir`. Only the first line is read, and its chain is not checked.
 fn started_in(dir: &Path) -> Option<RunStarted> {
     #[derive(Deserialize)]
     struct Line {

@@ -313,10 +313,10 @@ pub fn lock(file: &File, dir: &Path) -> Result<(), JournalError> {
     tried(|| file.try_lock(), dir)
 }
 
-/// As [`lock`], with a lock that others may share.
+/// Like [`lock`], with a shared lock.
 ///
 /// # Errors
-/// [`JournalError::Held`]: another process has one that excludes others. [`JournalError::Write`] as for [`lock`].
+/// [`JournalError::Held`]: another process has an exclusive lock. [`JournalError::Write`]: as for [`lock`].
 pub fn lock_shared(file: &File, dir: &Path) -> Result<(), JournalError> {
     tried(|| file.try_lock_shared(), dir)
 }

@@ -297,7 +297,7 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     }
 }
 
-/// Whether the directories that a command searches without naming them are within the `paths` of a rule.
+/// Checks that the directories which a command searches without naming them are within the `paths` of a rule.
 fn chooses_within(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     let Some(patterns) = &rule.paths else {
         return Ok(());

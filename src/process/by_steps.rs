@@ -7,9 +7,9 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
 
-/// The most links that the kernel follows in one path.
+/// Upper limit for the links in one path: that of the kernel.
 const MOST_LINKS: usize = 40;
-/// The most directories that are open at the same time.
+/// Upper limit for the directories that are open at the same time.
 const MOST_DIRS: usize = 256;
 
 const ENTRY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -110,7 +110,7 @@ impl Way<'_> {
         self.below.last().or(self.from.as_ref()).unwrap_or(self.root).as_fd()
     }
 
-    /// Goes on with the components of `path`.
+    /// Continues with the components of `path`.
     fn add(&mut self, path: &[u8]) {
         if path.starts_with(b"/") {
             self.from = None;

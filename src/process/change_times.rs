@@ -14,7 +14,7 @@ use std::time::SystemTime;
 
 /// Bytes of the file of the trial: one page of every supported machine.
 const PAGE: usize = 65_536;
-/// The most directories below one that cannot be written in which the trial is made.
+/// Upper limit for the subdirectories in which the trial is made if the directory itself cannot be written.
 const MOST_TRIED: usize = 64;
 
 /// What the trials have shown, by device number.
@@ -29,7 +29,7 @@ pub fn exact_device(dir: &Path) -> Option<u64> {
     let is_exact = match known.get(&device) {
         Some(is_exact) => *is_exact,
         None => {
-            // Without a result, for example on a full disk, it is tried again later.
+            // If the trial fails, for example on a full disk, it is repeated later.
             let is_exact = tried_in(dir, device).ok()?;
             known.insert(device, is_exact);
             is_exact
@@ -41,7 +41,7 @@ pub fn exact_device(dir: &Path) -> Option<u64> {
 /// The trial in a directory, or if this user may not write there, in one of its directories.
 fn tried_in(dir: &Path, device: u64) -> io::Result<bool> {
     match trial(dir) {
-        // Nobody can write there, through a mapping or otherwise.
+        // No process can write there, through a mapping or otherwise.
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let is_on = |path: &std::path::PathBuf| {

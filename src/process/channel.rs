@@ -28,7 +28,7 @@ pub(super) struct Channel {
     pub messages: Vec<ChildMessage>,
     /// What the proxy may connect to, until its listening socket arrives.
     hosts: Option<(Vec<String>, ProxyRules)>,
-    /// What the child reports about the end of its tree.
+    /// What the child reports about the end of its process tree.
     report: Arc<TreeReport>,
     /// The proxy; ends with the channel.
     serving: JoinSet<io::Result<()>>,
@@ -93,7 +93,7 @@ impl Channel {
         self.witness = witness.map_or(Watching::No, Watching::Wanted);
     }
 
-    /// What the child reports about the end of its tree.
+    /// What the child reports about the end of its process tree.
     pub fn report(&self) -> Arc<TreeReport> {
         Arc::clone(&self.report)
     }

@@ -87,14 +87,14 @@ fn inherited() -> Option<(Preparation, OwnedFd)> {
 /// Starts `init`, at `full` in new namespaces, and waits for it or for the end of the parent.
 fn outer(preparation: &Preparation, channel: &OwnedFd) -> Result<(), String> {
     let full = preparation.level == SandboxLevel::Full;
-    // Made while the file systems of control groups are visible; they are entered through open files.
+    // Created while the file systems of control groups are visible. They are entered later through open files.
     let mut groups = match preparation.grouped {
         true => cgroup::Groups::make(preparation.processes, preparation.memory),
         false => cgroup::Groups::default(),
     };
     let (go_read, go_write) = step("pipe", io::pipe())?;
     init::block_signals();
-    // What `init` leaves if it is killed comes to this process.
+    // If `init` is killed, its children become children of this process.
     step("adopting orphans", set_child_subreaper(Some(getpid())))?;
     let namespaces = match full {
         true => {
@@ -126,7 +126,8 @@ fn outer(preparation: &Preparation, channel: &OwnedFd) -> Result<(), String> {
             PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::empty()),
         ];
         let _ = poll(&mut watched, None);
-        // Either it has ended, or the parent has and it must end; the kernel then kills all processes of its namespace.
+        // Either `init` has ended, or the parent has, and then `init` must end. The kernel then kills all processes of
+        // its namespace.
         let _ = kill_process(inner, Signal::KILL);
     }
     // At `landlock`, only `init` itself can kill all processes of the tree; it does so when the parent has ended.
@@ -137,7 +138,7 @@ fn outer(preparation: &Preparation, channel: &OwnedFd) -> Result<(), String> {
         }
     };
     if ended.is_some_and(|(_, status)| status.signaled()) {
-        // The kernel killed it for want of memory, or somebody else did; the tree must not outlive it.
+        // The kernel killed it for lack of memory, or another process killed it. The tree must not outlive it.
         let killed = init::end_all(inner, &mut None, init::HAND_OVER);
         if groups.ran_out() {
             let ended = ChildMessage::Ended {
@@ -152,7 +153,7 @@ fn outer(preparation: &Preparation, channel: &OwnedFd) -> Result<(), String> {
     Ok(())
 }
 
-/// What `init` does first: everything for which no order is needed.
+/// The first part of `init`, which does not depend on the order.
 fn inside(channel: &OwnedFd, groups: &mut cgroup::Groups, mut go: impl Read) -> i32 {
     let mut word = [0];
     if !matches!(go.read(&mut word), Ok(1)) {

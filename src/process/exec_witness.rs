@@ -41,7 +41,7 @@ pub(super) enum Order {
     Judge {
         judge: Arc<dyn ExecJudge>,
         workspace: PathBuf,
-        /// Level `landlock`: answers the other calls that are suspended, which come here too.
+        /// At level `landlock`: answers the other suspended calls, for which this listener is notified too.
         mediator: Option<Mediator>,
     },
 }
@@ -246,7 +246,7 @@ impl Work<'_> {
         self.go_on(asked)
     }
 
-    /// Carries out a call that is mediated, or refuses it.
+    /// Carries out or refuses a mediated call.
     fn mediate(&self, asked: &SeccompNotification) -> Result<Next, String> {
         let calls = &self.listener.calls;
         let refused = SeccompReply::Fail(Errno::PERM);

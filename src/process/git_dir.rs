@@ -3,7 +3,8 @@
 use crate::base::git_dir;
 use std::path::Path;
 
-/// As [`git_dir::is_git_dir`], of a directory of the file system. One that cannot be searched is none.
+/// Like [`git_dir::is_git_dir`], for a directory of the file system. A directory that cannot be searched does not
+/// count.
 #[must_use]
 pub fn is_git_dir(dir: &Path) -> bool {
     git_dir::is_git_dir(|name| dir.join(name).symlink_metadata().is_ok())

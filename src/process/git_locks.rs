@@ -1,4 +1,4 @@
-//! Lock files that git leaves in `.git` when it is killed: as long as they are there, each later git command fails.
+//! Lock files that git leaves in `.git` when it is killed: as long as they exist, later git commands fail.
 //!
 //! A lock file is removed when the command that was killed made it: it could write `.git`, the file was made after the
 //! command began, no other command of the run may write the workspace, and no git of anybody else is at work in this
@@ -17,28 +17,29 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// The most entries of `.git`, without its objects, among which lock files are searched.
+/// Upper limit for the entries of `.git`, without its objects, that a search for lock files visits.
 const MOST_ENTRIES: usize = 50_000;
-/// Looks until two of them find the same lock files and nobody who holds one.
+/// Upper limit for searches. They are repeated until two in a row find the same lock files and no process that holds
+/// one.
 const MOST_LOOKS: usize = 20;
-/// The pause between two looks.
+/// The pause between two searches.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The most lock files that are named.
+/// Upper limit for the lock files that a message names.
 const MOST_NAMED: usize = 10;
 
-/// What was done about the lock files of git that a killed command left.
+/// What was done about the git lock files that a killed command left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftLocks {
-    /// Those that were removed, relative to the workspace.
+    /// Paths of the removed lock files, relative to the workspace.
     pub removed: Vec<String>,
-    /// Those that are still there, relative to the workspace.
+    /// Paths of the lock files that still exist, relative to the workspace.
     pub kept: Vec<String>,
-    /// Why they were not removed, or not searched to the end.
+    /// Why lock files were not removed, or why the search is not complete.
     pub why_kept: Option<String>,
 }
 
 impl LeftLocks {
-    /// What to tell, as a sentence. `None` if there is nothing to tell.
+    /// The message about it, as a sentence. `None` if there is nothing to report.
     #[must_use]
     pub fn told(&self) -> Option<String> {
         let named = |names: &[String]| {
@@ -101,8 +102,8 @@ fn stamp(data: &Metadata) -> Stamp {
     (data.dev(), data.ino(), data.ctime(), data.ctime_nsec())
 }
 
-/// Removes the lock files in the `.git` of a workspace that a killed command made, which began at this time. `is_alone`:
-/// whether no other command lives that may write the workspace.
+/// Removes the lock files that a killed command created in the `.git` of its workspace. `begun`: when the command
+/// began. `is_alone`: whether no other live command may write the workspace.
 pub(super) async fn remove_left(workspace: &Path, begun: SystemTime, is_alone: impl Fn() -> bool) -> LeftLocks {
     let git = workspace.join(".git");
     if !git.symlink_metadata().is_ok_and(|data| data.is_dir()) {
@@ -159,7 +160,7 @@ pub(super) async fn remove_left(workspace: &Path, begun: SystemTime, is_alone: i
     done
 }
 
-/// The lock files in a git directory that were made since a time. An error tells why the search is not complete.
+/// The lock files in a git directory that were created since a time. An error says why the search is not complete.
 fn locks_since(git: &Path, begun: SystemTime) -> Result<BTreeMap<PathBuf, Stamp>, String> {
     let mut found = BTreeMap::new();
     let mut waiting = vec![(git.to_path_buf(), false)];
@@ -338,7 +339,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A workspace with a lock file that was there before, and others that were made later.
+    /// A workspace with a lock file from before the returned time, and others that were created after it.
     fn ground() -> (tempfile::TempDir, SystemTime) {
         let dir = tempfile::tempdir().unwrap();
         for name in ["refs/heads/objects", "objects/ab", "worktrees/one"] {
@@ -346,7 +347,7 @@ mod tests {
         }
         let git = dir.path().join(".git");
         fs::write(git.join("config.lock"), "old").unwrap();
-        // The clock of the file system goes in steps.
+        // The clock of the file system advances in steps.
         let old = git.join("config.lock").metadata().unwrap().created().unwrap();
         let begun = old + Duration::from_nanos(1);
         let later = |name: &str| loop {
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_what_was_made_since_is_removed() {
+    async fn only_lock_files_created_since_the_command_began_are_removed() {
         let (dir, begun) = ground();
         let done = remove_left(dir.path(), begun, || true).await;
         // That of a worktree belongs to whoever works there.
@@ -395,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_removed_that_somebody_may_hold() {
+    async fn lock_files_that_another_process_may_hold_are_kept() {
         let (dir, begun) = ground();
         let held = fs::File::open(dir.path().join(".git/index.lock")).unwrap();
         let done = remove_left(dir.path(), begun, || true).await;
@@ -409,7 +410,7 @@ mod tests {
             done.removed.is_empty() && done.told().unwrap().contains("another command"),
             "{done:?}"
         );
-        // A program with the name of git, at work in the workspace.
+        // A program named `git` whose current directory is the workspace.
         let git = dir.path().join("git");
         fs::copy("/bin/sleep", &git).unwrap();
         let mut other = std::process::Command::new(&git)

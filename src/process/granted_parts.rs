@@ -1,12 +1,12 @@
-//! Keeps files with credentials out of granted places: settings of version managers lie among their programs, for example
+//! Keeps files with credentials out of granted places: version managers keep settings among their programs, for example
 //! `etc/npmrc` of a version of node.
 
 use std::path::{Path, PathBuf};
 
-/// How many levels below a granted place are looked at: `tools/image/node/22.0.0/etc/npmrc` is the fifth below `tools`.
+/// How many levels below a granted place are searched: `tools/image/node/22.0.0/etc/npmrc` is the fifth below `tools`.
 const MOST_DEPTH: usize = 6;
-/// The most names that are looked at in one place. With more it is not known whether credentials are among the rest, so
-/// nothing is granted.
+/// Upper limit for the names that are examined in one place. If there are more, nothing is granted, because the rest
+/// may contain credentials.
 const MOST_NAMES: usize = 50_000;
 /// The name of this limit.
 const LIMIT: &str = "limit:toolchain_names";
@@ -39,23 +39,23 @@ const CODE: [&str; 22] = [
 /// Granted places, split by whether they hold credentials.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sorted {
-    /// Places to grant. One that holds credentials is replaced by those of its entries that hold none.
+    /// Places to grant. A place with credentials is replaced by its entries without credentials.
     pub without: Vec<PathBuf>,
-    /// Files and directories that hold credentials.
+    /// Files and directories with credentials.
     pub credentials: Vec<PathBuf>,
 }
 
-/// A place has more names than are looked at.
+/// An error: a place has more names than the limit.
 struct Ended;
 
-/// Looks through granted places. Links are not followed, and are not among the entries that stand for a place: what they
-/// lead to is granted by its own path. `is_secret`: whether a path is one of credentials. The error is a sentence with the
-/// place that has too many names.
+/// Searches granted places for credentials. Links are not followed, and are not among the entries that replace a place:
+/// their targets are granted by their own paths. `is_secret`: whether a path is that of credentials. The error is a
+/// sentence that names the place with too many names.
 pub(super) fn sorted(places: &[PathBuf], is_secret: fn(&str) -> bool) -> Result<Sorted, String> {
     up_to(places, is_secret, MOST_NAMES)
 }
 
-/// As [`sorted`]. `most`: how many names of each place are looked at.
+/// Like [`sorted`]. `most`: the upper limit for the names of each place.
 fn up_to(places: &[PathBuf], is_secret: fn(&str) -> bool, most: usize) -> Result<Sorted, String> {
     let mut all = Sorted::default();
     for place in places {

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Bytes of the latest output that are kept for each job.
 const HELD: usize = 64 << 10;
-/// The most jobs of a run, including those that have ended.
+/// Upper limit for the jobs of a run, including those that have ended.
 const MOST: usize = 100;
 
 /// The background commands of one run, named `job1`, `job2`, … in the order in which they were started. All are killed
@@ -209,8 +209,8 @@ impl Jobs {
         lock(&self.list).iter().any(|job| lock(&job.shared).end.is_none())
     }
 
-    /// Whether some job is still running, or has ended and was not handed out by [`Jobs::take_ended`]: what it changed
-    /// counts for nothing yet.
+    /// Whether some job is still running, or has ended and was not yet returned by [`Jobs::take_ended`], so that its
+    /// changes are not yet accounted for.
     pub fn any_untold(&self) -> bool {
         lock(&self.list).iter().any(|job| !job.taken)
     }
@@ -228,8 +228,8 @@ impl Jobs {
         self.end(|_| true).await.len()
     }
 
-    /// Kills the running jobs that may write the workspace, and waits for their end as [`Jobs::kill_all`] does. Returns
-    /// their numbers. Others, and jobs that are started afterwards, go on.
+    /// Kills the running jobs that may write the workspace, and waits for their end like [`Jobs::kill_all`]. Returns
+    /// their numbers. Other jobs, and those that are started afterwards, continue.
     pub async fn kill_writing(&self) -> Vec<usize> {
         self.end(|job| job.writes).await
     }
@@ -238,7 +238,7 @@ impl Jobs {
         let (mut tasks, mut running) = (Vec::new(), Vec::new());
         for (at, job) in lock(&self.list).iter_mut().enumerate() {
             if which(job) {
-                // Counted first: one that ends because of the cancellation was running.
+                // Checked before the cancellation: a job that ends because of it was still running.
                 if lock(&job.shared).end.is_none() {
                     running.push(at + 1);
                 }

@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 /// The time that processes get to stop: one that waits for a disk or a network file system stops late.
 const STOP_TIME: Duration = Duration::from_secs(30);
-/// The same where this thread does nothing else meanwhile.
+/// Like [`STOP_TIME`], where waiting blocks the thread.
 const STOP_AT_ONCE: Duration = Duration::from_secs(2);
-/// The pause between two looks at whether they have stopped.
+/// The pause between two looks at whether the processes have stopped.
 const STOP_PAUSE: Duration = Duration::from_micros(300);
-/// The same after the first looks.
+/// The pause after the first [`QUICK_LOOKS`] looks.
 const LONG_PAUSE: Duration = Duration::from_millis(10);
-/// Looks before the pauses become longer.
+/// How many looks are made before the pauses become longer.
 const QUICK_LOOKS: usize = 100;
 
 #[derive(Debug)]
@@ -35,12 +35,12 @@ struct Registry {
 struct Command {
     workspace: PathBuf,
     writes: Writes,
-    /// Write grants of the commands that lived at some time together with it in the same workspace.
+    /// Write grants of the commands that were live in the same workspace at some time during this command.
     seen: Vec<Writes>,
     /// What this process itself wrote meanwhile, relative to the workspace.
     written: OwnWrites,
     tree: Option<Signs>,
-    /// The name of the MCP server that it is.
+    /// The name of the MCP server, if the command is one.
     server: Option<String>,
 }
 
@@ -82,15 +82,15 @@ pub(super) fn begin(workspace: &Path, writes: &Writes) -> Lived {
     Lived(number)
 }
 
-/// Files that this process itself wrote, each as it was then; `None` while it is written.
+/// Files that this process itself wrote, each with its stamp after the write; `None` while it is being written.
 pub(super) type OwnWrites = BTreeMap<PathBuf, Option<Stamp>>;
 
-/// What changes with every write to an entry: device, inode number, and the change time in seconds and nanoseconds. `None`
-/// if there is nothing.
+/// Values that change with every write to an entry: device, inode number, and the change time in seconds and
+/// nanoseconds. `None` if the entry does not exist.
 pub(super) type Stamp = Option<(u64, u64, i64, i64)>;
 
-/// A write by this process itself, so that the change is not taken for one of a running command. Keep it until the write
-/// is done.
+/// A write by this process itself. While a command runs, the change is then not attributed to the command. Keep it
+/// until the write is done.
 #[must_use]
 #[derive(Debug)]
 pub struct OwnWrite(PathBuf);
@@ -142,7 +142,7 @@ impl Lived {
         }
     }
 
-    /// Whether it was started, and its end was not recorded.
+    /// Whether the command was started and its end was not yet recorded.
     pub fn has_processes(&self) -> bool {
         registry()
             .commands
@@ -157,14 +157,14 @@ impl Lived {
         }
     }
 
-    /// Write grants of other commands that lived at some time together with it in the same workspace.
+    /// Write grants of other commands that were live in the same workspace at some time during this command.
     pub fn seen(&self) -> Vec<Writes> {
         let registry = registry();
         let command = registry.commands.get(&self.0);
         command.map(|command| command.seen.clone()).unwrap_or_default()
     }
 
-    /// What this process itself wrote while the command lived, relative to the workspace.
+    /// The files that this process itself wrote while the command was live, relative to the workspace.
     pub fn written(&self) -> OwnWrites {
         let registry = registry();
         let command = registry.commands.get(&self.0);
@@ -176,7 +176,7 @@ impl Lived {
         stopped(self.are_others(), STOP_TIME).await
     }
 
-    /// As [`Lived::freeze_others`], within [`STOP_AT_ONCE`], and without giving this thread to anything else.
+    /// Like [`Lived::freeze_others`], but blocks the thread, and waits at most [`STOP_AT_ONCE`].
     pub fn freeze_others_at_once(&self) -> Frozen {
         let which = self.are_others();
         let mut frozen = Frozen::default();
@@ -204,18 +204,18 @@ impl Drop for Lived {
     }
 }
 
-/// Whether a command that may write in the workspace has been started, and its changes were not yet compared.
+/// Whether some command that may write in the workspace is live, or has ended and its changes were not yet compared.
 pub(super) fn may_write(workspace: &Path) -> bool {
     let registry = registry();
     let mut commands = registry.commands.values();
     commands.any(|command| command.writes != Writes::Nothing && overlap(&command.workspace, workspace))
 }
 
-/// Keeps processes stopped while it lives. Holds are counted; dropping the last one lets a process continue.
+/// Keeps processes stopped until it is dropped. Holds are counted; dropping the last hold lets a process continue.
 #[derive(Debug, Default)]
 pub struct Frozen {
     held: BTreeSet<i32>,
-    /// Those that had not stopped at the last look.
+    /// The processes that had not stopped at the last look.
     running: BTreeSet<i32>,
     /// Whether the processes could be seen at the last look.
     seen: bool,
@@ -312,8 +312,8 @@ impl Frozen {
         }
     }
 
-    /// Stops what still runs, and looks whether everything has stopped. Processes that something else has stopped are
-    /// left alone.
+    /// Sends SIGSTOP to processes that still run, and returns whether all have stopped. Processes that something else
+    /// has stopped are left alone.
     fn go_on(&mut self, which: &impl Fn(u64, &Command) -> bool) -> bool {
         let mut registry = registry();
         let commands = registry.commands.iter();
@@ -341,7 +341,7 @@ impl Frozen {
                 self.held.insert(pid);
                 *registry.stopped.entry(pid).or_default() += 1;
             }
-            // What has just got the signal is looked at again.
+            // A process that has just got the signal must be looked at again.
             if stand == Standing::Runs || (!is_held && stand != Standing::Still) {
                 self.running.insert(pid);
             }
@@ -373,13 +373,13 @@ impl Drop for Frozen {
 }
 
 /// Stops every process of every command of this process that may write a workspace: background commands, servers, and
-/// parallel commands. Costs nothing when there is none, otherwise some milliseconds, at most [`STOP_TIME`]; see
+/// parallel commands. Takes no time when there is none, otherwise some milliseconds, at most [`STOP_TIME`]; see
 /// [`Frozen::all`].
 pub(super) async fn freeze() -> Frozen {
     stopped(|_, _| true, STOP_TIME).await
 }
 
-/// Stops the MCP servers that may write in this workspace, but the one with the name `except`, as [`freeze`] does.
+/// Like [`freeze`], for the MCP servers that may write in this workspace, except the one with the name `except`.
 pub async fn freeze_servers(workspace: &Path, except: Option<&str>) -> Frozen {
     let (workspace, except) = (workspace.to_path_buf(), except.map(str::to_owned));
     let which = move |_, command: &Command| {
@@ -388,7 +388,8 @@ pub async fn freeze_servers(workspace: &Path, except: Option<&str>) -> Frozen {
     stopped(which, STOP_TIME).await
 }
 
-/// Repeats until no new process appears and none runs.
+/// Stops the processes of the commands for which `which` is true, until no new process appears and none runs, or the
+/// time is up.
 async fn stopped(which: impl Fn(u64, &Command) -> bool, time: Duration) -> Frozen {
     let mut frozen = Frozen::default();
     let until = Instant::now() + time;
@@ -401,13 +402,13 @@ async fn stopped(which: impl Fn(u64, &Command) -> bool, time: Duration) -> Froze
     frozen
 }
 
-/// Whether a process does something.
+/// Whether a process can still write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
     /// Every thread is stopped or has ended.
     Still,
-    /// As before, but threads wait in the kernel for a child that they made with `vfork`. Such a wait goes on as long as
-    /// the child is stopped, and a stop that is pending takes effect before the thread does anything else.
+    /// Like `Still`, but some threads wait in the kernel for a child that they created with `vfork`. Such a wait lasts
+    /// as long as the child is stopped, and the pending stop takes effect before the thread does anything else.
     Waits,
     Runs,
 }
@@ -422,7 +423,7 @@ fn standing(pid: i32) -> Standing {
     states.iter().map(of_thread).max().unwrap_or(Standing::Still)
 }
 
-/// Whether a thread is in a system call that makes a process. Such a call writes no file.
+/// Whether a thread is in a system call that creates a process. Such a call writes no file.
 fn waits_for_child(pid: i32, thread: i32) -> bool {
     #[cfg(target_arch = "x86_64")]
     const MAKING: [i64; 3] = [libc::SYS_clone, libc::SYS_clone3, libc::SYS_vfork];

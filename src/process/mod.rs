@@ -242,7 +242,7 @@ pub struct Finished {
     pub denied: Option<(JudgedExec, ExecDenial)>,
     /// Places granted by exec judgements in addition to `Spawn::writes`, without duplicates.
     pub granted: Vec<WritePath>,
-    /// What was done about lock files of git, if it was killed.
+    /// What was done about git lock files, if the command was killed.
     pub locks: LeftLocks,
     /// The wall-clock time of all of it: preparing the sandbox, the command, and comparing the tree afterwards.
     pub took: Duration,

@@ -35,7 +35,8 @@ pub enum GitAccess<'a> {
 }
 
 impl GitAccess<'_> {
-    /// What the kernel sends it when the thread that started it ends. One that writes removes its locks first.
+    /// The signal that the kernel sends to git when the thread that started it ends. A git that writes gets SIGTERM, so
+    /// that it removes its locks first.
     fn at_end_of_parent(self) -> Signal {
         match self {
             GitAccess::Read => Signal::KILL,
@@ -69,7 +70,7 @@ pub async fn git(
 }
 
 /// Makes the child that `command` starts restrict itself before its exec, and end with the thread that starts it
-/// (`PR_SET_PDEATHSIG`). That thread also waits for the child: once it is gone, nobody reads the result.
+/// (`PR_SET_PDEATHSIG`). That thread also waits for the child: when it has ended, the result is no longer read.
 #[expect(unsafe_code, reason = "only a hook between fork and exec can bound the child alone")]
 pub(super) fn hold(command: &mut Command, may: GitAccess<'_>) -> Result<(), String> {
     let rules = rules(may).map_err(|error| format!("git cannot be restricted: {error}"))?;

@@ -28,16 +28,16 @@ static ENTRIES: OnceLock<Vec<Entry>> = OnceLock::new();
 #[derive(Debug)]
 struct Entry {
     dir: PathBuf,
-    /// The directory as written, each link that leads to it, and where it is. Whoever can write one of these decides what
-    /// is found.
+    /// The directory as it is in `PATH`, each link that leads to it, and its real path. A process that can write one of
+    /// these decides which program is found.
     places: Vec<PathBuf>,
-    /// Why no program is taken from it, whatever trees there are.
+    /// Why no program is taken from it, independently of the trees of [`keep_out`].
     unfit: Option<String>,
 }
 
-/// From now on no program is taken from this tree and from the rest of its repository. Call it before anything runs in
-/// the tree, and before git is asked about it. In a home that is a repository, as settings are kept, only the tree itself
-/// counts.
+/// Excludes this tree and the rest of its repository from the search for programs. Call it before anything runs in the
+/// tree, and before git reads it. If the home directory is a repository (for settings), only the tree itself is
+/// excluded.
 pub fn keep_out(tree: &Path) {
     let home = home();
     let declared = declared(tree, &exempt(home.as_deref()));
@@ -58,10 +58,11 @@ fn declared(tree: &Path, exempt: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// `PATH` without relative directories, those of a project's packages, those in a git work tree, and those in a tree of
-/// [`keep_out`], whether they exist yet or not. A home that is a repository, as settings are kept, is no such work tree, and neither is `/`.
+/// [`keep_out`], whether they exist yet or not. A home directory that is a repository (for settings) does not count as
+/// a work tree, and neither does `/`.
 ///
-/// What is looked up in it by another program (`ssh` and helpers by git) is judged by its directory alone: a link in one
-/// of these directories may lead into a tree.
+/// If another program looks something up in it (git: `ssh` and helpers), only the directory has been checked: a link in
+/// one of these directories may lead into a tree.
 #[must_use]
 pub fn own_path() -> OsString {
     let trees = trees();
@@ -73,7 +74,7 @@ pub fn own_path() -> OsString {
 /// is a link into a tree of [`keep_out`] is rejected.
 #[must_use]
 pub fn command(program: &str) -> Command {
-    // One that is missing is not looked up anywhere else.
+    // If the program is missing, it must not be searched anywhere else.
     let file = located(program).unwrap_or_else(|| Path::new(NOWHERE).join(program));
     let mut command = Command::new(file);
     command.arg0(program).env("PATH", own_path());
@@ -86,7 +87,8 @@ pub fn has(program: &str) -> bool {
     located(program).is_some()
 }
 
-/// The programs of this name that are on the `PATH` but not taken, and why, for people. `None` if there are none.
+/// A message about the programs of this name that are in `PATH` but not used, with the reasons. `None` if there are
+/// none.
 #[must_use]
 pub fn left_out(program: &str) -> Option<String> {
     not_taken(program, entries(), &trees())
@@ -113,8 +115,8 @@ fn taken(program: &str, entries: &[Entry], trees: &[PathBuf]) -> Option<PathBuf>
         .find(|file| is_program(file) && leads_into(file, trees).is_none())
 }
 
-/// Why a file is not taken although its directory is fit: whoever writes a tree that its links lead into decides what is
-/// run.
+/// Why a file in an accepted directory is not used: its links lead through a tree, and a process that can write that
+/// tree decides what is run.
 fn leads_into(file: &Path, trees: &[PathBuf]) -> Option<String> {
     let Some(way) = way(file, true) else {
         return Some("where it leads cannot be determined".to_owned());

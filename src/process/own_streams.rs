@@ -1,11 +1,11 @@
-//! The files that this process writes as its stdout and stderr, because whoever started it redirected them there
-//! (`overnight run … > out.json`). In a workspace they change while the run works, and nothing of the run changes them.
+//! The files to which stdout and stderr of this process are redirected (`overnight run … > out.json`). In a workspace
+//! they change during the run, but these changes are not made by the run's steps.
 
 use rustix::fs::{FileType, fstat, stat};
 use std::path::{Path, PathBuf};
 
-/// The regular files below `root`, a canonical path, that are this process's stdout or stderr, as canonical paths. One that
-/// was removed or moved since it was opened is not among them.
+/// The regular files below `root`, a canonical path, that are this process's stdout or stderr, as canonical paths. A
+/// file that was removed since it was opened is left out.
 pub fn inside(root: &Path) -> Vec<PathBuf> {
     let (out, err) = (rustix::stdio::stdout(), rustix::stdio::stderr());
     let mut found: Vec<PathBuf> = [(out, 1), (err, 2)]

@@ -15,9 +15,10 @@ pub struct Placed {
     pub layers: Vec<Layer>,
     /// Parent of the upper directories of layers: one directory for each concurrent command.
     pub slots: PathBuf,
-    /// Another such parent, whose first slot is a lower layer of these: what its commands have added is read here.
+    /// Another parent of this kind. Its first slot is a lower layer for these layers, so that they show what its
+    /// commands have added.
     pub below: Option<PathBuf>,
-    /// The same as `slots` for layers in the workspace, which belong to nobody's home.
+    /// Like `slots`, for layers in the workspace, which belong to no home.
     pub tree_slots: PathBuf,
 }
 

@@ -18,20 +18,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// The most runs in one repository at the same time that get a home at a fixed path. Further ones get a random path.
+/// Upper limit for the concurrent runs in one repository that get a home at a fixed path. Further runs get a random
+/// path.
 const MOST_RUNS: u32 = 64;
 
-/// The most bytes that the kept caches of one repository may hold. If they hold more, they are deleted before the next
+/// Upper limit in bytes for the kept caches of one repository. If they are larger, they are deleted before the next
 /// run.
 const MOST_KEPT: u64 = 20 << 30;
-/// The most directory entries that are counted for this.
+/// Upper limit for the directory entries that are counted to find out the size of the caches.
 const MOST_COUNTED: usize = 1_000_000;
 
 /// The variable in which the commands of a recipe find the files beside it.
 pub const RECIPE_VARIABLE: &str = "OVERNIGHT_RECIPE_DIR";
 /// The variable in which they find the input of the run, as a file.
 pub const INPUT_VARIABLE: &str = "OVERNIGHT_INPUT";
-/// Where commands see both at level `full`; elsewhere they see the real path.
+/// The directory in which commands see both at level `full`. At other levels they see the real path.
 const GIVEN_SEEN: &str = "/run/overnight";
 
 /// The home that commands see at level `full` if the user's own path cannot be used.
@@ -51,11 +52,11 @@ pub struct Private {
     kept: Option<PathBuf>,
     /// Directories of the original tree that commands of an isolated run see in their own tree.
     pub brought: Vec<Brought>,
-    /// The tree that an isolated workspace was made from.
+    /// The tree from which an isolated workspace was created.
     pub origin: Option<PathBuf>,
     /// The git directory of the workspace, if it is outside the workspace; commands may read it.
     pub git_dir: Option<PathBuf>,
-    /// The variables that name what commands are given read-only, each with its path below [`Private::given`].
+    /// The variables with paths that commands can only read, each with its path below [`Private::given`].
     given: Vec<(&'static str, String)>,
     _lock: Option<OwnedFd>,
     _random: Option<TempDir>,

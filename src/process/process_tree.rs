@@ -16,9 +16,9 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// [`KILL_TIME`] for a tree whose command nobody waits for any more. This thread does nothing else meanwhile.
+/// Like [`KILL_TIME`], for a tree whose command nobody waits for any more. Shorter, because a drop blocks the thread.
 const DROP_TIME: Duration = Duration::from_secs(2);
-/// Looks at a tree that is being killed, 3 ms apart. Further ones are 50 ms apart.
+/// How many looks at a tree that is being killed are 3 ms apart. Further ones are 50 ms apart.
 const QUICK_LOOKS: usize = 400;
 
 /// A process as the kernel lists it.
@@ -45,8 +45,8 @@ pub(crate) fn table() -> Vec<ProcessEntry> {
 
 fn parse_stat(pid: i32, text: &[u8]) -> Option<ProcessEntry> {
     let stat = StatFields::of(text)?;
-    // The state is that of the first thread, and the others live on when it ends. The kernel counts in field 20 the
-    // threads that are not gone, the first one included.
+    // The state is that of the first thread; other threads may still live after it has ended. Field 20 is the number of
+    // threads, including an ended first one.
     let has_ended = is_over(stat.state()?) && (stat.number(20) == Some(1) || !has_living_thread(pid));
     Some(ProcessEntry {
         pid,
@@ -168,9 +168,9 @@ pub(crate) struct ProcessTree {
 /// What a helper process reports about the end of its tree.
 #[derive(Debug, Default)]
 pub(super) struct TreeReport {
-    /// It has ended the whole tree itself.
+    /// Whether the helper has ended the whole tree itself.
     pub all_gone: AtomicBool,
-    /// Cancelled when it could not end all of the tree.
+    /// Cancelled when the helper could not end the whole tree.
     pub some_left: CancellationToken,
 }
 
@@ -280,12 +280,12 @@ impl ProcessTree {
     /// Kills all processes immediately; `child` is the first one. Returns its exit status.
     pub async fn end_at_once(&mut self, child: &mut tokio::process::Child) -> Option<std::process::ExitStatus> {
         self.end().await;
-        // One that cannot be killed is told as a survivor.
+        // A process that cannot be killed is reported as a survivor.
         tokio::time::timeout(DROP_TIME, child.wait()).await.ok()?.ok()
     }
 
-    /// Kills what is left and waits until it is gone, at most [`KILL_TIME`]; what is left then is told by
-    /// [`survivors`]. Returns how many processes were found first.
+    /// Kills the remaining processes and waits for their end, at most [`KILL_TIME`]; those that are left then are
+    /// recorded in [`survivors`]. Returns how many processes there were at the beginning.
     pub async fn end(&mut self) -> usize {
         if self.is_gone() {
             self.ended = true;

@@ -1,12 +1,12 @@
-//! Tells whether commands find a program in the directories of their `PATH`.
+//! Finds out whether commands find a program in the directories of their `PATH`.
 
 use super::confine::SYSTEM;
 use super::{Confinement, SandboxLevel, own_path};
 use std::path::{Path, PathBuf};
 
 impl Confinement {
-    /// Whether commands find a program of this name, which has no slash, in their `PATH`. Of directories that only commands
-    /// see, such as a layer, the place on the machine counts.
+    /// Whether commands find a program of this name, which has no slash, in their `PATH`. For a directory that only
+    /// commands see, such as a layer, the corresponding directory of the machine is searched.
     pub fn finds_program(&self, name: &str) -> bool {
         let path = self.env.iter().rfind(|(variable, _)| variable == "PATH");
         let dirs = path.into_iter().flat_map(|(_, dirs)| dirs.split(':')).map(Path::new);

@@ -29,13 +29,13 @@ pub(super) fn search_path(homes: &HomePaths<'_>, granted: &ToolchainGrant, activ
 /// whatever the mode of a directory: some images for CI jobs make all of `/opt` writable for everybody.
 ///
 /// Left out are
-/// - those in a tree that is worked on: its author decides what is there;
-/// - those where commands write in a private copy: the home, and caches;
-/// - those of a toolchain that the policy does not name: its programs need more than the `PATH`.
+/// - directories in the tree of a run, because its author decides what is there;
+/// - directories of which commands write a private copy: the home, and caches;
+/// - directories of a toolchain that the policy does not name, because its programs need more than the `PATH`.
 fn machine_dirs(homes: &HomePaths<'_>, granted: &ToolchainGrant, system: &[&str]) -> Vec<String> {
     let usual: Vec<&str> = SYSTEM_PATH.split(':').collect();
     let every = grant(&NAMES.map(str::to_owned), homes).unwrap_or_default().path;
-    // A home such as `/` or `/usr` is that of nobody.
+    // A home such as `/` or `/usr` is not the home of a person.
     let holds_system = |home: &PathBuf| system.iter().any(|top| Path::new(top).starts_with(home));
     let home = homes.home.canonicalize().ok().filter(|home| !holds_system(home));
     let mut kept_out = own_path::trees();
@@ -50,7 +50,7 @@ fn machine_dirs(homes: &HomePaths<'_>, granted: &ToolchainGrant, system: &[&str]
         if of_toolchain(&every) && !of_toolchain(&granted.path) {
             return None;
         }
-        // Without links: whoever can change one decides where it leads.
+        // Links are resolved, because a process that can change a link decides where it leads.
         let real = Path::new(dir).canonicalize().ok()?;
         let is_system = system.iter().any(|top| real.starts_with(top));
         let is_kept_out = kept_out.iter().any(|tree| real.starts_with(tree));
@@ -69,7 +69,7 @@ fn machine_dirs(homes: &HomePaths<'_>, granted: &ToolchainGrant, system: &[&str]
     dirs
 }
 
-/// What is known of a run before its sandbox level is chosen, to tell which programs its commands will find.
+/// What is known about a run before its sandbox level is chosen, to determine which programs its commands will find.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramSearch<'a> {
     /// Names of `base::toolchain::NAMES`.
@@ -80,7 +80,7 @@ pub struct ProgramSearch<'a> {
     pub parent: &'a [(String, String)],
     /// Canonical.
     pub workspace: &'a Path,
-    /// The tree that an isolated workspace was made from.
+    /// The tree from which an isolated workspace was created.
     pub origin: Option<&'a Path>,
     /// The directories that were brought into an isolated workspace.
     pub brought: &'a [Brought],
@@ -222,7 +222,7 @@ pub fn environments(workspace: &Path, brought: &[Brought]) -> Vec<PathBuf> {
     dirs.iter().map(|dir| real(workspace, brought, dir)).collect()
 }
 
-/// Where a path is outside of the sandbox: what is brought as a layer is only an empty directory in the workspace.
+/// The path outside of the sandbox: a directory that is brought as a layer is only an empty directory in the workspace.
 fn real(workspace: &Path, brought: &[Brought], path: &Path) -> PathBuf {
     below_layer(workspace, brought, path).unwrap_or_else(|| path.to_path_buf())
 }

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// The Landlock ABI from which on signals are scoped.
+/// The first Landlock ABI that scopes signals.
 const SIGNAL_SCOPE: i64 = 6;
 /// The longest that building a sandbox may take.
 const BUILD_TIME: Duration = Duration::from_secs(10);
@@ -77,7 +77,7 @@ pub async fn probe() -> &'static Probe {
                 witness_landlock: witness(&landlock),
                 full: full.map(|_| format!("namespaces, landlock ABI {abi}, seccomp")),
                 landlock: landlock.map(|witness| {
-                    // Signals and programs come to the same listener.
+                    // One seccomp listener is notified of signals and of programs, so it works for both or for neither.
                     let signals = match (SignalScope::of_kernel(), witness) {
                         (SignalScope::Kernel, _) => "signals scoped by Landlock",
                         (SignalScope::Mediated, Ok(())) => "signals scoped by seccomp notification",
@@ -91,7 +91,7 @@ pub async fn probe() -> &'static Probe {
 }
 
 impl SignalScope {
-    /// The scope that this kernel supports.
+    /// `Kernel` if Landlock scopes signals on this kernel.
     #[must_use]
     pub fn of_kernel() -> Self {
         static SCOPED: OnceLock<bool> = OnceLock::new();

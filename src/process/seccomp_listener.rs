@@ -23,9 +23,9 @@ pub(super) struct SeccompNotification {
 /// How a suspended call ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SeccompReply {
-    /// It returns 0 and was not executed.
+    /// It returns 0; the kernel does not execute it.
     Succeed,
-    /// It fails with this error and was not executed.
+    /// It fails with this error; the kernel does not execute it.
     Fail(Errno),
     /// The kernel executes it.
     GoOn,
@@ -115,7 +115,7 @@ impl SeccompListener {
     /// Lets the call continue as if it had not been intercepted.
     ///
     /// # Errors
-    /// The kernel takes no answer. If the caller no longer waits for one, that is no error.
+    /// The kernel rejects the answer. It is no error if the caller no longer waits for one.
     pub fn go_on(&self, asked: &SeccompNotification) -> io::Result<()> {
         self.answer(asked, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE)
     }

@@ -22,12 +22,12 @@ use tokio_util::sync::CancellationToken;
 /// Bytes of its stderr that are kept, head and tail together.
 const STDERR: usize = 8 << 10;
 
-/// Gets the changes that a program made without a grant.
+/// Receives the changes that a program made without a grant.
 pub type OnUndone = Box<dyn FnOnce(Vec<Undone>) + Send>;
 
 /// What to start.
 pub struct Serve {
-    /// Its name among the servers of the run.
+    /// The name of the server in the run.
     pub name: String,
     /// Program and arguments.
     pub words: Vec<String>,
@@ -37,7 +37,8 @@ pub struct Serve {
     pub redactor: Arc<Redactor>,
     /// What it may write in the workspace while it runs.
     pub writes: Writes,
-    /// Gets the changes without a grant, as in [`super::Finished`], when it has ended: also where nobody waits for its end.
+    /// Receives the changes without a grant, as in [`super::Finished`], when the program has ended, even if nothing
+    /// waits for its end.
     pub on_undone: OnUndone,
 }
 
@@ -82,7 +83,8 @@ impl Served {
         ended.ok()?.ok()?.clone()
     }
 
-    /// Kills its tree and waits for its end, or until it is told as a survivor, and two seconds more.
+    /// Kills the process tree and waits for its end, at most two seconds longer than the time after which processes count
+    /// as survivors (`KILL_TIME`).
     pub async fn kill(&self) -> Option<ServerExit> {
         self.kill.0.cancel();
         self.wait(KILL_TIME + Duration::from_secs(2)).await

@@ -1,5 +1,6 @@
-//! Whose home and temporary directory a command has. Those of the model are not those of the recipe's author: what a
-//! command of the model leaves there, such as a start-up file of an interpreter, must not decide a check.
+//! The home and temporary directories of commands. The model's commands and those of the recipe's author have different
+//! ones: a file that a command of the model leaves there, such as a start-up file of an interpreter, must not decide a
+//! check.
 //!
 //! ```text
 //! author/  home, tmp, layers: steps; each check and each program of the policy works on a copy (`one_check`)
@@ -22,7 +23,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 
-/// The directories that each side has of its own.
+/// The names of the directories that each side has.
 const EACH: [&str; 3] = ["home", "tmp", "layers"];
 
 /// Who wrote a command.
@@ -34,10 +35,10 @@ pub enum Side {
 }
 
 impl Side {
-    /// All of them.
+    /// All sides.
     pub const ALL: [Side; 3] = [Side::Author, Side::Model, Side::Servers];
 
-    /// The name of its directory.
+    /// The name of the directory of this side.
     pub fn name(self) -> &'static str {
         match self {
             Side::Author => "author",
@@ -52,7 +53,7 @@ impl Side {
 pub struct Sides {
     /// Their common parent.
     dir: PathBuf,
-    /// Whether what the author's commands left was copied. What failed is tried again for the next command.
+    /// Whether the files of the author's commands were copied. If that fails, it is tried again for the next command.
     copied: Mutex<bool>,
     /// The number of the next check.
     checks: AtomicU32,
@@ -95,8 +96,8 @@ impl Sides {
         self.of(side).join("layers")
     }
 
-    /// What the author's commands have left so far is there for the model's commands too. Does something once, before
-    /// the first of these starts, so that nobody else writes there.
+    /// Copies the files that the author's commands have left so far to the home of the model's commands. Does so only
+    /// once, before the first of these starts, so that no command writes there meanwhile.
     fn copy_to_model(&self, stop: &CancellationToken) -> Result<(), String> {
         let mut copied = lock(&self.copied);
         if *copied {
@@ -113,13 +114,13 @@ impl Sides {
     }
 }
 
-/// The directories of a confinement, and whose they are.
+/// The directories of a confinement, and the side to which they belong.
 #[derive(Clone, Debug)]
 pub struct OwnSide {
     pub sides: Arc<Sides>,
     pub side: Side,
-    /// Whether a command of the author reads the secret-like files that the run's own steps and checks made. Those of other
-    /// sides never do.
+    /// Whether a command of the author can read secret-like files that the run's own steps and checks created. Commands
+    /// of other sides never can.
     pub sees_made: bool,
 }
 

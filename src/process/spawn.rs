@@ -67,7 +67,7 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
 /// the future is dropped.
 ///
 /// # Errors
-/// As [`run`].
+/// As for [`run`].
 pub async fn run_telling(
     spawn: Spawn,
     confinement: &Confinement,
@@ -294,7 +294,7 @@ pub(super) async fn watch(
                 break kill(child, tree, pump.as_mut(), &mut pumped).await;
             }
             () = halt.cancelled() => break tree.end_at_once(child).await,
-            // The helper may wait for these processes, too.
+            // Do not wait for the helper, which may itself wait for the processes that it could not end.
             () = tree.some_left() => break None,
             () = cancel.cancelled() => break kill(child, tree, pump.as_mut(), &mut pumped).await,
         }

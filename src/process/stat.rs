@@ -8,8 +8,8 @@ use std::str::FromStr;
 /// More bytes than a line has: 52 numbers and a name.
 const MOST_LINE: usize = 2048;
 
-/// Reads a line with one call; `std::fs::read` makes six for a file whose size the kernel does not tell. `None` when the
-/// process has ended.
+/// Reads a line with one system call; `std::fs::read` makes six for a file whose size the kernel does not report.
+/// `None` when the process has ended.
 pub(super) fn read_stat(path: impl AsRef<Path>) -> Option<Vec<u8>> {
     let mut line = vec![0; MOST_LINE];
     let length = File::open(path).ok()?.read(&mut line).ok()?;

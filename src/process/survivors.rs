@@ -1,5 +1,5 @@
-//! Processes of commands that could not be killed. Such a process may still write the workspace, so that neither a check
-//! nor a measurement holds after it, and the run must end.
+//! Processes of commands that could not be killed. Such a process may still write the workspace, which makes the
+//! results of checks and measurements unreliable, so the run must end.
 
 use super::stat::{StatFields, read_stat};
 use crate::base::sync::lock;
@@ -10,14 +10,14 @@ use std::time::Duration;
 /// The time that the processes of a tree get to end after SIGKILL: one that waits for a disk or a network file system
 /// ends late.
 pub(crate) const KILL_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 30 });
-/// The most processes that are named; that there were more changes nothing.
+/// Upper limit for the processes that are recorded and named.
 const MOST_NAMED: usize = 10;
 
-/// The workspaces of commands with a process that lives on, its PID and its name. Never shortened: what it did after its
-/// command is not known, even if it has ended since.
+/// The survivors: the workspace of the command, the PID, and the name of the process. Entries are never removed,
+/// because it is not known what a process did after its command ended, even if the process has ended since.
 static SURVIVORS: Mutex<Vec<(PathBuf, i32, String)>> = Mutex::new(Vec::new());
 
-/// Notes processes that live on after the end of a command.
+/// Records processes that are still alive after the end of their command.
 pub(super) fn add(workspace: &Path, pids: &[i32]) {
     let mut all = lock(&SURVIVORS);
     for pid in pids.iter().take(MOST_NAMED) {

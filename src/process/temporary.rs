@@ -18,15 +18,15 @@ pub const RECIPE_TEST: &str = "overnight-recipe-test-";
 
 const PREFIXES: [&str; 4] = [WORKTREE, GIT, SAMPLE, RECIPE_TEST];
 
-/// The file that is locked while the process lives. It is created first and removed last, so that what a killed process
-/// left has it, or is empty.
+/// The file that is locked while the process lives. It is created first and removed last, so that the directory of a
+/// killed process contains it or is empty.
 const LOCK: &str = "overnight.lock";
-/// Its name until it is locked: under its own name and unlocked it would look left behind.
+/// Its name until it is locked: an unlocked file with the final name would mean that its process is dead.
 const DRAFT: &str = "overnight.lock.new";
 
-/// The most entries of the directory for temporary files that are looked at.
+/// Upper limit for the examined entries of the directory for temporary files.
 const MOST_ENTRIES: usize = 20_000;
-/// How often a directory is created anew, if another process takes it for one that was left before it is locked.
+/// How often a directory is created again, if another process removes it as abandoned before it is locked.
 const MOST_TRIES: usize = 8;
 /// The number of random characters at the end of a name.
 const RANDOM: usize = 6;
@@ -39,7 +39,7 @@ pub struct InUse;
 #[derive(Debug)]
 pub struct Temporary {
     dir: PathBuf,
-    /// Held until the directory is gone, so that nobody else removes it at the same time.
+    /// Held until the directory is removed, so that no other process removes it at the same time.
     _lock: File,
 }
 
@@ -66,9 +66,9 @@ impl Temporary {
         let lock = File::create_new(&draft)?;
         match lock.try_lock() {
             Ok(()) => std::fs::rename(&draft, dir.path().join(LOCK))?,
-            // Another process takes it for one that was left, and removes it.
+            // Another process takes the directory for an abandoned one, and removes it.
             Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::NotFound.into()),
-            // On a file system without locks it keeps the other name, and nobody removes the directory.
+            // On a file system without locks the file keeps its first name, and no process removes the directory.
             Err(TryLockError::Error(_)) => {}
         }
         let dir = dir.keep();
@@ -148,7 +148,7 @@ fn remove(dir: &Path) -> io::Result<()> {
     private::remove(dir)
 }
 
-/// The directories in the directory for temporary files whose names such a directory has, in use or not.
+/// The directories for temporary files with a name that [`Temporary`] gives, in use or not.
 pub fn all() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten();
     let named = entries.take(MOST_ENTRIES).flatten().filter(|entry| {
@@ -171,8 +171,9 @@ pub fn remove_left(prefix: &str) {
     }
 }
 
-/// Removes a directory of [`Temporary`] whose process is dead, and the marks in git's indexes that it names. Returns whether it is gone. One that is in use or belongs
-/// to another user stays; so does one without a lock, unless it is empty and has the name and mode of such a directory.
+/// Removes a directory of [`Temporary`] whose process is dead, and the marks in git's indexes that it names. Returns
+/// whether it was removed. A directory that is in use or belongs to another user stays; so does one without a lock,
+/// unless it is empty and has the name and mode of such a directory.
 pub fn remove_if_left(dir: &Path) -> bool {
     if !is_own(dir) {
         return false;

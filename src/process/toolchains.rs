@@ -311,7 +311,7 @@ fn python(homes: &HomePaths<'_>) -> ToolchainGrant {
         "versions",
     ];
     let mut roots = parts(&pyenv, &names);
-    // Beside them, `uv auth login` keeps passwords in clear text.
+    // In the same directory, `uv auth login` keeps passwords in clear text.
     roots.extend(parts(&homes.home.join(".local/share/uv"), &["python", "tools"]));
     roots.push(homes.home.join("miniconda3"));
     roots.extend(managed(homes));

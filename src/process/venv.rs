@@ -13,8 +13,8 @@ pub struct Active {
     pub programs: Vec<PathBuf>,
 }
 
-/// What to do about a missing program that a virtual environment of a usual name in `root` has: the environment is not
-/// active. A message fragment for people.
+/// What to do about a missing program that is in a virtual environment below `root` which is not active, as a fragment
+/// of a message. `None` if neither `.venv` nor `venv` has it.
 pub fn inactive(root: &Path, program: &str) -> Option<String> {
     let has = |venv: &&str| !program.contains('/') && root.join(venv).join("bin").join(program).exists();
     let venv = [".venv", "venv"].into_iter().find(has)?;

@@ -64,10 +64,10 @@ pub(super) struct WriteGuard {
     /// Run directories, relative: this program writes them while a command runs.
     own: Vec<PathBuf>,
     writes: Writes,
-    /// Where else the command may write: real paths.
+    /// The places outside the workspace that the command may write, as real paths.
     places: Vec<PathBuf>,
     allowed: Allowed,
-    /// What counts as allowed when it is compared.
+    /// What counts as allowed in the comparison.
     effective: OnceLock<Allowed>,
     areas: Vec<Area>,
     /// Closed paths that read-only mounts protect: they cannot have changed as long as the same file or directory is there.
@@ -79,21 +79,22 @@ pub(super) struct WriteGuard {
     objects: Arc<KeptObjects>,
     /// Open directories of repositories, which are moved back.
     repositories: BTreeMap<PathBuf, Arc<OwnedFd>>,
-    /// While this is made: the guards of commands that live already.
+    /// The guards of commands that were live already when this guard was created. Empty afterwards.
     older: Vec<overlap::Older>,
-    /// What such a command had made without a grant, and its guard.
+    /// Entries that such a command had created without a grant, each with its guard.
     made_by_older: BTreeMap<PathBuf, overlap::OfOlder>,
-    /// What such a command had changed or removed without a grant, and its guard.
+    /// Entries that such a command had changed or removed without a grant, each with its guard.
     changed_by_older: BTreeMap<PathBuf, overlap::OfOlder>,
     taken: SystemTime,
     /// The device on which the change time of a file shows every write.
     exact: Option<u64>,
-    /// Directories that could not be listed before the command: what is new in them is not known, which is reported.
+    /// Directories that could not be listed before the command. New entries in them cannot be recognised, which is
+    /// reported.
     unlisted: BTreeSet<PathBuf>,
     most_names: u64,
-    /// What could not be put back: if it is elsewhere now, that is the only copy.
+    /// Paths of entries that could not be put back. If such an entry is elsewhere now, that is the only copy.
     lost: Mutex<BTreeSet<PathBuf>>,
-    /// Where what is now elsewhere was before; made when something is undone.
+    /// Where entries were before the command; computed when something is undone.
     origins: OnceLock<origins::Origins>,
     lived: Lived,
 }
@@ -151,7 +152,7 @@ impl Allowed {
         }
     }
 
-    /// Whether what is at a path is what this process itself wrote there.
+    /// Whether the entry at a path is as this process itself wrote it.
     fn is_by_tools(&self, root: &OwnedFd, path: &Path) -> bool {
         let now = || {
             let data = at::stat_below(root, path).ok()?;
@@ -177,7 +178,7 @@ impl Allowed {
         for granted in &self.paths {
             let target = Path::new(&granted.path);
             let is_ruled = granted.kind == WriteKind::Ruled;
-            // Of a directory under rules each file is asked for.
+            // In a directory under rules, each file is judged separately.
             if !(is_ruled && is_dir) && (path == target && !is_ruled || holds(granted, path, closed)) {
                 return Some(GrantMatch::Granted);
             }
@@ -198,12 +199,12 @@ fn holds(granted: &WritePath, path: &Path, closed: &dyn ClosedPaths) -> bool {
     match granted.kind {
         WriteKind::InPlace => false,
         WriteKind::Entry => path.starts_with(&granted.path),
-        // A name that is not UTF-8 is no path of a rule.
+        // A rule cannot match a name that is not UTF-8.
         WriteKind::Ruled => path.starts_with(&granted.path) && path.to_str().is_some_and(|path| closed.is_ruled(path)),
     }
 }
 
-/// Gets what a guard finds when it is compared on drop.
+/// Receives the changes that a guard finds if it is compared on drop.
 pub type FoundOnDrop = Arc<Mutex<Vec<Undone>>>;
 
 /// The pause between two looks at whether another tree is recorded.
@@ -215,7 +216,7 @@ pub(super) struct Guarded {
     found: Option<FoundOnDrop>,
     /// Kept until the command has ended.
     indexes: Option<IndexView>,
-    /// Other commands, stopped for comparing.
+    /// Keeps other commands stopped during the comparison.
     still: Option<Frozen>,
 }
 
@@ -269,21 +270,21 @@ impl Guarded {
         }
     }
 
-    /// Names the place for what is found if this is dropped before it is compared.
+    /// Sets where to report the changes that are found if this is dropped before the comparison.
     pub fn report_on_drop(&mut self, found: FoundOnDrop) {
         self.found = Some(found);
     }
 
-    /// Sets that the command is the MCP server with this name.
+    /// Records that the command is the MCP server with this name.
     pub fn is_server(&self, name: &str) {
         if let Some(guard) = &self.guard {
             guard.lived.set_server(name);
         }
     }
 
-    /// Returns when no other tree is recorded or compared, and other commands are stopped; both may take long. To be
-    /// awaited before [`Guarded::compare`], so that the thread which watches all commands, signals and limits does not
-    /// wait there.
+    /// Waits until no other tree is being recorded or compared, and stops other commands; both may take long. Await it
+    /// before [`Guarded::compare`], which would otherwise block the thread that watches all commands, signals and
+    /// limits.
     pub async fn until_free(&mut self) {
         while overlap::RECORDING.try_lock().is_err() {
             tokio::time::sleep(FREE_PAUSE).await;
@@ -300,7 +301,7 @@ impl Guarded {
     /// ended.
     pub fn compare(&mut self, at_exec: &[WritePath]) -> Vec<Undone> {
         let _recording = lock(&overlap::RECORDING);
-        // Before that, so that no guard of another command takes the index for one that nobody was granted.
+        // Done first, so that the guard of another command does not take the index for a change without a grant.
         let recorded = self.indexes.take().map(IndexView::end).unwrap_or_default();
         let guard = self.guard.take();
         let mut undone = guard.map(|guard| guard.compare(at_exec)).unwrap_or_default();

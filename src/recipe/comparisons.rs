@@ -1,12 +1,13 @@
-//! Comparisons in conditions (`when`) that no value can satisfy: an enumeration with a text that is none of its values, a
-//! status that no step has. Only `==` and `!=` between a name and a literal are looked at; what is computed is left alone.
+//! Finds comparisons in conditions (`when`) that are always true or always false, for example of an `enum` parameter
+//! with a text that is not one of its values, or with a status that does not exist. Only `==` and `!=` between a name
+//! and a literal are examined; computed values are not.
 
 use super::model::{Parameter, ParameterType};
 use crate::diag::diagnostic::list;
 use serde_json::Value;
 use std::ops::Range;
 
-/// The values of `steps.ID.status`. A step that failed ends the run.
+/// The values that a condition can see in `steps.ID.status`. A failed step ends the run, so `failed` is not among them.
 const STATUSES: [&str; 2] = ["passed", "skipped"];
 
 /// A comparison that always has the same result.
@@ -14,12 +15,13 @@ const STATUSES: [&str; 2] = ["passed", "skipped"];
 pub struct Settled {
     /// Byte range of the literal.
     pub range: Range<usize>,
-    /// What is wrong, and what to write instead.
+    /// What is wrong.
     pub message: String,
+    /// What to write instead.
     pub help: String,
 }
 
-/// The comparisons of a condition that no value of the parameters and no result of a step can change.
+/// The comparisons of a condition whose result does not depend on any parameter or step.
 pub fn settled(text: &str, parameters: &[Parameter]) -> Vec<Settled> {
     let tokens = tokens(text);
     let mut found = Vec::new();
@@ -38,7 +40,7 @@ pub fn settled(text: &str, parameters: &[Parameter]) -> Vec<Settled> {
             (Token::Literal(literal), Token::Name(path)) => (path, literal, tokens[before].1.clone()),
             _ => continue,
         };
-        // Only a whole operand: not the end of `x | lower`, nor the beginning of `x + 1`.
+        // Both sides must be whole operands: not the end of `x | lower`, nor the beginning of `x + 1`.
         if !ends_before.is_none_or(|(token, _)| joins(token))
             || !tokens.get(at + 2).is_none_or(|(token, _)| joins(token))
         {
@@ -56,7 +58,7 @@ pub fn settled(text: &str, parameters: &[Parameter]) -> Vec<Settled> {
     found
 }
 
-/// Which values there are, and what to write instead, if the named value never equals the literal.
+/// If the named value never equals the literal: the possible values, and what to write instead.
 fn excluded(path: &[String], literal: &Value, parameters: &[Parameter]) -> Option<(String, String)> {
     let parts: Vec<&str> = path.iter().map(String::as_str).collect();
     match parts.as_slice() {
@@ -123,7 +125,7 @@ fn of_parameter(parameter: &Parameter, literal: &Value) -> Option<(String, Strin
 
 #[derive(Debug)]
 enum Token {
-    /// A name with the parts behind its dots and in its brackets (`steps["a"].output`).
+    /// A name with the parts after its dots and in its brackets (`steps["a"].output`).
     Name(Vec<String>),
     /// A text, a number, `true` or `false`.
     Literal(Value),
@@ -133,13 +135,13 @@ enum Token {
     Other,
 }
 
-/// Whether a token stands between whole conditions.
+/// Whether a token separates whole conditions, such as `and`.
 fn joins(token: &Token) -> bool {
     matches!(token, Token::Name(path) if matches!(path.as_slice(), [word] if ["and", "or", "not", "if", "else"].contains(&word.as_str())))
 }
 
-/// The tokens of an expression, each with its byte range. A parenthesis is none: it does not change which operands stand
-/// beside `==`, unless it belongs to a call, whose name then is no operand.
+/// The tokens of an expression, each with its byte range. Parentheses are left out, because they do not change which
+/// operands are next to `==`; except those of a call, whose name is not an operand.
 fn tokens(text: &str) -> Vec<(Token, Range<usize>)> {
     let mut found: Vec<(Token, Range<usize>)> = Vec::new();
     let bytes = text.as_bytes();
@@ -191,7 +193,8 @@ fn length(text: &str, from: usize, fits: impl Fn(u8) -> bool) -> usize {
     rest.iter().take_while(|byte| fits(**byte)).count()
 }
 
-/// A quoted text without escapes, and where it ends. `None` for one with escapes, whose value is not read here.
+/// The value of a quoted text, and the position after it. A text with escapes has the value `None`, because escapes are
+/// not decoded here.
 fn quoted(text: &str, from: usize) -> (Option<String>, usize) {
     let bytes = text.as_bytes();
     let quote = bytes.get(from).copied().unwrap_or_default();
@@ -205,7 +208,7 @@ fn quoted(text: &str, from: usize) -> (Option<String>, usize) {
     ((!escaped).then(|| inner.to_owned()), (at + 1).min(text.len()))
 }
 
-/// A name with its parts, and where it ends.
+/// A name with its parts, and the position after it.
 fn path(text: &str, from: usize) -> (Vec<String>, usize) {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let bytes = text.as_bytes();
@@ -239,7 +242,7 @@ mod tests {
     use crate::diag::{SourceFiles, Span, Spanned};
     use serde_json::Value;
 
-    /// The position of something in a text that is not looked at.
+    /// A span for values whose position does not matter.
     fn spot() -> Span {
         let mut files = SourceFiles::new();
         Span {

@@ -42,14 +42,14 @@ pub struct StepValues {
     pub status: &'static str,
     /// `steps.ID.cut`: whether `output` is only head and tail of what the command printed.
     pub cut: bool,
-    /// Whether `output` was printed by a command, and is no answer of a model.
+    /// Whether `output` was printed by a command, and is not an answer of a model.
     pub is_printed: bool,
 }
 
 /// The names in [`StepValues`], as recipes write them.
 pub const STEP_FIELDS: [&str; 4] = ["output", "exit_code", "status", "cut"];
 
-/// Bytes of what a command printed that a prompt shows, head and tail, where it names the output as a whole.
+/// Upper limit in bytes for the output of a command in a prompt that names the whole output; head and tail are kept.
 const IN_PROMPT: usize = 16 << 10;
 
 impl StepValues {
@@ -64,7 +64,7 @@ impl StepValues {
         }
     }
 
-    /// With the output as `$(…)` of a shell gives it, but for one newline at its end only.
+    /// These values without one newline at the end of the output. Unlike `$(…)` of a shell, further newlines are kept.
     fn without_newline(&self) -> Self {
         let cut = self
             .output
@@ -86,8 +86,8 @@ impl StepValues {
     }
 }
 
-/// The values of a step whose output was cut, which note whether a condition reads the output without asking whether it
-/// was cut.
+/// The values of a step whose output was cut. They record whether a condition reads `output`, and whether it reads
+/// `cut`.
 #[derive(Debug)]
 struct CutStep {
     values: minijinja::Value,
@@ -114,8 +114,8 @@ pub struct TemplateScope<'a> {
     pub steps: &'a StepOutputs,
 }
 
-/// Renders a prompt or another text. What a command printed is shortened to head and tail, which says so, where a prompt
-/// names it as a whole: a long log would leave no room for the task.
+/// Renders a prompt or another text. If it names the whole output of a command, the output is shortened to head and
+/// tail with a note, because a long log would leave no room for the task.
 ///
 /// # Errors
 /// Invalid syntax, an undefined name, an unknown filter, or a limit of work or length.
@@ -141,8 +141,8 @@ pub fn render(text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateE
 /// and `none` do not. The output of a step is compared without the newline at its end.
 ///
 /// # Errors
-/// Invalid syntax, an undefined name, an unknown filter, or a limit of work; also an output that was cut, if the condition
-/// reads it and not whether it was cut, because what is missing may decide.
+/// Invalid syntax, an undefined name, an unknown filter, or a limit of work; also if the condition reads an output that
+/// was cut, but not `cut`, because the missing part may decide.
 pub fn condition(text: &str, scope: &TemplateScope<'_>) -> Result<bool, TemplateError> {
     let mut env = environment();
     env.add_filter("raw", |value: minijinja::Value| value);
@@ -255,7 +255,8 @@ pub fn render_command(text: &str, scope: &TemplateScope<'_>) -> Result<String, T
     shell::fill(&marked, &words)
 }
 
-/// Whether a command with its values filled in runs nothing: it has only blanks and empty quoted values.
+/// Whether a command with its values filled in consists only of blanks and empty quoted values, so that it runs
+/// nothing.
 pub fn is_empty_command(filled: &str) -> bool {
     filled.split_whitespace().all(|word| word == "''")
 }
@@ -308,7 +309,7 @@ fn context(scope: &TemplateScope<'_>) -> minijinja::Value {
     context_of(scope, &|_, step| step.value())
 }
 
-/// The variables, with these values for each step.
+/// The variables of a template. `of_step` gives the value for each step.
 fn context_of(scope: &TemplateScope<'_>, of_step: &dyn Fn(&str, &StepValues) -> minijinja::Value) -> minijinja::Value {
     let mut names: BTreeMap<String, minijinja::Value> = scope
         .values

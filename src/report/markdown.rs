@@ -137,7 +137,7 @@ fn checks(steps: &[StepReport]) -> String {
     out + &more(all.len()) + "\n"
 }
 
-/// The last lines of what the failed checks and commands printed.
+/// The last lines that the failed checks and commands printed.
 fn outputs(steps: &[StepReport]) -> String {
     let checks = steps.iter().flat_map(|step| &step.checks);
     let failed = checks.filter(|check| !check.passed && !check.output.trim().is_empty());

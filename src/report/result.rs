@@ -142,11 +142,11 @@ pub fn unstarted(outcome: &RunOutcome, recipe: &str, ending: &OutputFacts) -> Ru
     }
 }
 
-/// The output of `--format text`: the validated JSON if it was asked for (`null` if the step that gives it was skipped, and
-/// nothing if no answer was valid), otherwise the final answer. Ends with a newline unless it is empty.
+/// The output of `--format text`. If the recipe asks for validated JSON: that JSON, `null` if the step for it was
+/// skipped, or nothing if no answer was valid. Otherwise the final answer. Ends with a newline unless it is empty.
 pub fn text(result: &RunResult) -> String {
     let mut text = match &result.output {
-        // The last text was not validated: that of an earlier step, or of a model that gave no valid answer.
+        // `response` is not validated: it is from an earlier step, or from a model that gave no valid answer.
         Value::Null if result.wants_output => match result.verdict.is_success() {
             true => Value::Null.to_string(),
             false => String::new(),
@@ -395,7 +395,8 @@ pub(crate) fn resume_name(sum: &RunSummary<'_>, ending: &OutputFacts) -> String 
     elsewhere.map_or_else(|| sum.run().to_owned(), |directory| shell_word(directory))
 }
 
-/// The command that continues the run; with a higher limit where one ended it, because the same would end it again.
+/// The command that continues the run. If a limit ended the run, it sets a higher one, because the same limit would end
+/// the run again.
 fn resume(sum: &RunSummary<'_>, ending: &OutputFacts) -> Option<String> {
     let outcome = &sum.outcome;
     let waits = matches!(outcome.verdict, Verdict::Suspended | Verdict::Output);
@@ -403,7 +404,7 @@ fn resume(sum: &RunSummary<'_>, ending: &OutputFacts) -> Option<String> {
         return None;
     }
     let command = format!("overnight resume {}", resume_name(sum, ending));
-    // No flag raises the limit of a step, or of the calls of a tool; the wall clock of a step begins anew.
+    // No flag raises the limits of a step or of the calls of a tool. The time limit of a step starts again at a resume.
     let is_of_step = outcome.message.starts_with(OF_STEP);
     match outcome.reason.strip_prefix("limit:") {
         None | Some("wall") => Some(command),

@@ -1,5 +1,5 @@
-//! Collects what tools tell besides their results: warnings, such as a server that was restarted, and changes that were
-//! not granted of servers and of calls that were given up.
+//! Collects what tools report besides their results: warnings, for example about a restarted server, and changes
+//! without a grant that servers and abandoned calls made.
 
 use crate::base::grant::{Undone, described};
 use crate::base::ids::CallId;
@@ -21,21 +21,21 @@ struct Lists {
     undone: Vec<(Unheard, Vec<Undone>)>,
 }
 
-/// Who made changes that no result tells of.
+/// Who made changes that are in no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unheard {
     /// The MCP server with this name.
     Server(String),
-    /// The command of a call that was given up.
+    /// The command of an abandoned call.
     Call(CallId),
 }
 
-/// Tells of the changes that the command of a call made without a grant, when the call ends without a result of the
-/// command: it was given up, or the command failed to start. Keep it until the command has ended.
+/// Reports, when dropped, the changes without a grant that the command of a call made, if the call has no result of the
+/// command: the call was abandoned, or the command failed to start. Keep it until the command has ended.
 pub struct TellOnDrop {
     notices: Notices,
     call: CallId,
-    /// For [`crate::process::run_telling`].
+    /// The changes that were found, filled by [`crate::process::run_telling`].
     pub found: FoundOnDrop,
 }
 
@@ -87,7 +87,7 @@ impl Notices {
         self.lists().undone.push((Unheard::Server(server.to_owned()), undone));
     }
 
-    /// Tells of the changes of a call's command if nobody gets its result.
+    /// Returns a guard that reports the changes of a call's command if the call has no result.
     #[must_use]
     pub fn tell_on_drop(&self, call: &CallId) -> TellOnDrop {
         TellOnDrop {

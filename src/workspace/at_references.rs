@@ -46,8 +46,8 @@ impl Reference {
 }
 
 /// The references in a text: `@path`, `@"path with blanks"`, `@path\ with\ blanks`. `\@` and `@@` are no references,
-/// nor is an `@` within a word (an e-mail address). At most one more than [`MAX_REFS`], so that a caller sees that there
-/// are too many.
+/// nor is an `@` within a word (an e-mail address). Returns at most one more than [`MAX_REFS`], so that the caller
+/// notices that there are too many.
 pub fn find(text: &str) -> Vec<Reference> {
     let mut found = Vec::new();
     let mut before = ' ';

@@ -64,8 +64,8 @@ pub(super) fn register(common: &Path, tree: &Path, commit: &str, lock: Option<&s
     }
 }
 
-/// Writes the index of a registered worktree, so that it appears as a whole: what guards the git directory against the
-/// commands of another run could record a part of it.
+/// Writes the index of a registered worktree and renames it into place: the write guard of another run, which records
+/// this git directory, could otherwise see a half-written index.
 ///
 /// # Errors
 /// I/O errors.
@@ -123,8 +123,8 @@ pub(super) fn remove(admin: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the `.git` file of the worktree, if it names this registration: what guards the git directory against the
-/// commands of another run then sees that the worktree was given up, and nobody took its registration away.
+/// Removes the `.git` file of the worktree, if it names this registration. It shows the write guard of another run that
+/// the worktree was given up, and that no command of that run removed the registration.
 fn unlink_pointer(admin: &Path) {
     let text = |path: &Path| patch::regular_text(path).unwrap_or_default();
     let gitdir = text(&admin.join("gitdir"));

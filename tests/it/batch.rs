@@ -1041,7 +1041,7 @@ fn a_model_without_a_key_starts_no_job() {
     batch(&world, &asking(2, "models: [\"script:hi.yaml\"]\n"), &[]).exits(0);
 }
 
-/// A script reads the files whatever happened, and those of an earlier call would pass for success.
+/// A script reads the result files even after a refusal, and would take those of an earlier call for a success.
 #[test]
 fn a_refused_batch_leaves_no_result_of_an_earlier_call() {
     let world = fleet(1);
@@ -1062,7 +1062,7 @@ fn a_refused_batch_leaves_no_result_of_an_earlier_call() {
         let xml = out("junit.xml").unwrap();
         assert!(xml.contains("errors=\"1\"") && !xml.contains("no_change"), "{xml}");
         assert!(out("summary.md").is_err() && out("report.html").is_err());
-        // A dry run and a wrong command line say nothing of a call.
+        // A dry run and a wrong command line write no outputs.
         batch(&world, &good, &["--changed"]).exits(0);
         batch(&world, &wrong, &["--dry-run", "--changed"]);
         batch(&world, &good, &["--only", "["]).exits(2);
@@ -1074,7 +1074,7 @@ fn a_refused_batch_leaves_no_result_of_an_earlier_call() {
 }
 
 #[test]
-fn a_batch_directory_is_new_or_empty_or_of_a_batch() {
+fn a_batch_directory_must_be_new_empty_or_of_an_earlier_batch() {
     let world = fleet(1);
     world.beside("hi.yaml", script(&[says("hi")]));
     let manifest = world.beside("m.yaml", asking(1, "models: [\"script:hi.yaml\"]\n"));
@@ -1392,7 +1392,7 @@ fn results_of_an_earlier_call_are_not_those_of_the_last_one() {
         (&done["jobs"]["suspended"], &done["usage"]["turns"]),
         (&json!(2), &json!(2))
     );
-    // Each says what continues it, and that command is right.
+    // Each job names the command that continues it, and that command works.
     let reason = done["interrupted"][0]["reason"].as_str().unwrap();
     let (_, rest) = reason.split_once("answer with `").unwrap();
     let (answer, _) = rest.split_once("`, then start the batch again").unwrap();
@@ -1440,7 +1440,7 @@ fn results_of_an_earlier_call_are_not_those_of_the_last_one() {
     assert_eq!(opened(&deliver(0)), 2);
 }
 
-/// What was finished is delivered, and what was not is named: the record ends as a kill leaves it.
+/// Finished jobs are delivered, and unfinished ones are named. The record is cut to what a kill leaves.
 #[test]
 fn a_batch_that_was_killed_is_delivered_as_incomplete() {
     let world = fleet(1);
@@ -1465,7 +1465,7 @@ fn a_batch_that_was_killed_is_delivered_as_incomplete() {
     let record = world.path().join("out/batch.jsonl");
     let text = std::fs::read_to_string(&record).unwrap();
     std::fs::remove_file(world.path().join("out/bundle.json")).unwrap();
-    // Without the end of the call; of a job that had begun; of one that had not.
+    // The record lacks the end of the call; the end of a started job; a job that was not started.
     for lines in [4, 3] {
         let kept: String = text.split_inclusive('\n').take(lines).collect();
         std::fs::write(&record, kept).unwrap();
@@ -1480,7 +1480,7 @@ fn a_batch_that_was_killed_is_delivered_as_incomplete() {
     }
     batch(&world, manifest, &[]).exits(0);
     assert_eq!(opened(&deliver(0)), 2);
-    // A second call over finished jobs, killed before it had run them: their results are those of the earlier call.
+    // A second call for finished jobs is killed before it runs them: their results are from the earlier call.
     batch(&world, manifest, &["--again", "--jobs", "1"]).exits(0);
     let text = std::fs::read_to_string(&record).unwrap();
     let kept: String = text.split_inclusive('\n').take(text.lines().count() - 3).collect();

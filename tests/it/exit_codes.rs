@@ -44,7 +44,7 @@ fn problems(case: &Case, format: &str) -> Vec<String> {
             expect(agrees(&last) && last["type"] == "result", "the last line is the result");
         }
         _ => {
-            // An answer that is not valid is no answer to a program.
+            // A program must not get an answer that is not valid.
             let response = stored
                 .as_ref()
                 .filter(|_| case.name != "response")

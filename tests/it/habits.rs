@@ -739,9 +739,9 @@ fn init_writes_what_passes_its_own_checks_and_overwrites_nothing() {
     assert!(both.call(&["init"]).exits(0).stdout.contains("saw: Rust, Node"));
 }
 
-/// What a first run would lack: packages, an active environment, a key. Where they are there, nothing is said.
+/// `init` reports missing packages, an inactive virtual environment and a missing key, and nothing if all are there.
 #[test]
-fn init_names_what_a_first_run_lacks() {
+fn init_reports_what_is_missing_for_a_first_run() {
     let node = World::repo(&[
         ("package.json", "{ \"dependencies\": { \"a\": \"1\" } }\n"),
         ("package-lock.json", "{}\n"),
@@ -1576,14 +1576,14 @@ fn what_was_meant_is_said() {
     );
 }
 
-/// What a shell redirects into the workspace is written by this program, not by the run.
+/// A shell may redirect output of `overnight` into the workspace; these writes are not changes of the run.
 #[test]
-fn own_output_that_is_redirected_into_the_workspace_is_no_change_of_the_run() {
+fn own_output_redirected_into_the_workspace_is_not_a_change_of_the_run() {
     for (level, more) in [("full", &[][..]), ("landlock", &[]), ("landlock", &["--isolate"])] {
         let world = World::repo(&[("a.txt", "one\n"), ("log", "old\n")]);
         let commands = [
             shell("touch b.txt"),
-            // A command that may write the tree cannot write it where mounts hide it.
+            // Where a mount hides the file, a command that may write the tree cannot write it.
             shell("python3 -c 'import time; open(\"c.txt\", \"w\").write(\"x\"); time.sleep(0.1)'"),
             calls("read_file", json!({ "file_path": "log" })),
             says("done"),

@@ -350,9 +350,9 @@ fn a_run_whose_directory_is_removed_says_what_it_was_and_keeps_its_changes() {
     assert!(PathBuf::from(kept).join("b.txt").exists());
 }
 
-/// A run in the repository itself takes nothing of what others register there for a change of its commands.
+/// A run in the repository itself does not attribute to its commands what others register there.
 #[test]
-fn worktrees_come_and_go_while_a_command_of_another_run_works() {
+fn others_may_add_and_remove_worktrees_during_a_command() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let begun = |name: &str, replies: &[Value], level: &str, more: &[&str]| {
         let model = format!("script:{}", world.beside(&format!("{name}.yaml"), script(replies)));
@@ -368,7 +368,7 @@ fn worktrees_come_and_go_while_a_command_of_another_run_works() {
         let mut command = world.command(&args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    // Each says by a file that it works, and ends when there is another one.
+    // Each command creates a file when it has started, and ends when another file exists.
     let waits = |works: &str, end: &str| {
         let loops = format!("while not os.path.exists(\"{end}\"): time.sleep(0.02)");
         shell(&format!(

@@ -292,9 +292,9 @@ fn a_second_run_on_a_workspace_does_not_wait() {
     Done::of(third.wait_with_output().unwrap()).exits(0);
 }
 
-/// A run would take changes of one in a directory below for its own.
+/// A run would take changes that another run makes in a subdirectory for its own.
 #[test]
-fn runs_of_which_one_is_in_a_directory_of_the_other_exclude_each_other() {
+fn runs_in_nested_directories_exclude_each_other() {
     let world = World::repo(&[("a/b/x", "one\n"), ("c/x", "one\n")]);
     let begun = |name: &str, tree: &str, replies: &str| {
         let model = format!("script:{}", world.beside(&format!("{name}.yaml"), replies));
@@ -359,16 +359,16 @@ fn runs_of_which_one_is_in_a_directory_of_the_other_exclude_each_other() {
     }
 }
 
-/// The guard that would have undone it is gone with its process.
+/// The write guard that would have undone the changes ended with its process.
 #[test]
-fn a_resume_names_what_a_killed_run_may_have_left_at_protected_paths() {
+fn a_resume_names_protected_paths_that_a_killed_run_may_have_changed() {
     for (change, named) in [
         ("open(\".git/hooks/pre-commit\", \"w\").write(\"x\")", true),
         ("pass", false),
     ] {
         let world = World::repo(&[("a.txt", "one\n")]);
         std::fs::create_dir_all(world.ws().join(".git/hooks")).unwrap();
-        // Longer than a tick of the clock of files.
+        // Longer than the resolution of change times.
         let settled = std::time::Instant::now();
         until("the tree is older than the run", || {
             settled.elapsed() > Duration::from_millis(200)

@@ -320,9 +320,9 @@ fn an_answer_that_is_too_long_ends_its_call_at_once() {
     assert_eq!(world.read("starts.txt"), "start\nstart\n");
 }
 
-/// Answers of a few bytes for each value: what they would take in memory is counted before they are parsed.
+/// Each value of these responses has only a few bytes but needs much memory, so values are counted before parsing.
 #[test]
-fn an_answer_with_too_many_values_is_the_error_of_its_call() {
+fn a_response_with_too_many_values_becomes_an_error_of_its_call() {
     let Some(server) = small("large") else { return };
     let world = World::repo(&[(".gitignore", "starts.txt\n")]);
     run(&world, &server, &["s__wide", "s__deep", "s__echo"]).exits(0);
@@ -334,7 +334,7 @@ fn an_answer_with_too_many_values_is_the_error_of_its_call() {
     );
     assert!(told.contains("s__echo answered") || told.contains("{}"), "{told}");
     assert_eq!(world.read("starts.txt"), "start\n", "it goes on");
-    // Definitions that no model takes are left out, and named where programs read it.
+    // Definitions that are too large for a model are left out, and reported in the output for programs.
     let result = world.result();
     let tools = result["mcp_servers"][0]["tools"].to_string();
     for name in ["s__huge", "s__nested", "s__many9"] {
@@ -352,7 +352,7 @@ fn an_answer_with_too_many_values_is_the_error_of_its_call() {
 }
 
 #[test]
-fn floods_and_long_errors_are_cut_and_said() {
+fn too_many_messages_and_long_errors_are_cut_and_reported() {
     let Some(server) = small("floods") else { return };
     let world = World::repo(&[(".gitignore", "starts.txt\n")]);
     run(&world, &server, &["s__floods", "s__echo"]).exits(0);
@@ -376,7 +376,7 @@ fn floods_and_long_errors_are_cut_and_said() {
 }
 
 #[test]
-fn slightly_wrong_messages_cost_only_what_is_wrong() {
+fn a_small_mistake_in_a_message_makes_only_that_part_unusable() {
     let Some(server) = small("sloppy") else { return };
     let world = World::repo(&[(".gitignore", "starts.txt\n")]);
     let tools = [
@@ -415,7 +415,7 @@ fn slightly_wrong_messages_cost_only_what_is_wrong() {
 }
 
 #[test]
-fn lines_of_a_log_are_no_answers() {
+fn log_lines_on_stdout_are_not_taken_for_responses() {
     let Some(server) = small("log") else { return };
     let world = World::repo(&[(".gitignore", "starts.txt\n")]);
     run(&world, &server, &["s__echo", "s__fail"]).exits(0);
@@ -428,9 +428,9 @@ fn lines_of_a_log_are_no_answers() {
     assert_eq!(warned.matches("that is no MCP message").count(), 1, "{warned}");
 }
 
-/// A call waits for the tools that its server says have changed, but not longer than it may take.
+/// If a server reports changed tools, the next call waits for their list, but not longer than its own time limit.
 #[test]
-fn tools_that_are_not_listed_again_cost_no_more_than_the_time_of_a_call() {
+fn a_call_waits_for_a_changed_tool_list_only_within_its_time_limit() {
     let Some(mut server) = small("mute") else { return };
     server["timeout"] = json!("1s");
     let world = World::repo(&[(".gitignore", "starts.txt\n")]);
@@ -534,7 +534,7 @@ fn a_status_is_the_error_of_one_call() {
     if !have("python3", Command::new("python3").arg("--version").output().is_ok()) {
         return;
     }
-    // A server may take a request and answer it on another stream, if there is one.
+    // A server may accept a request and answer it on another event stream, if one is open.
     let (_streaming, port) = statuses(&["stream"]);
     let server = json!({ "url": format!("http://127.0.0.1:{port}/mcp"), "type": "http", "timeout": "20s" });
     let answered = call(&World::new(), &server, "s__s202", &json!({})).exits(0);

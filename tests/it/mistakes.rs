@@ -182,9 +182,9 @@ fn a_link_of_the_tree_is_no_output() {
     assert!(!world.ws().join(".overnight").exists(), "no run began");
 }
 
-/// An output takes the place of what is there, so a slip of the hand would destroy it.
+/// An output replaces an existing file, so a mistake in the command line would destroy it.
 #[test]
-fn a_file_that_is_read_or_tracked_is_no_output() {
+fn a_file_that_is_read_or_tracked_is_refused_as_output() {
     let world = World::repo(&[("src/main.rs", "fn main() {}\n"), ("old.patch", "diff --git a/x b/x\n")]);
     let model = model(&world, &[writes("a.txt", "a\n"), says("done")]);
     let policy = world.beside("policy.yaml", open_policy(&[]));
@@ -226,7 +226,7 @@ fn a_file_that_is_read_or_tracked_is_no_output() {
         }
     }
     assert!(!world.ws().join(".overnight").exists(), "no run began");
-    // An earlier output may be tracked, and what is neither tracked nor read is replaced.
+    // An earlier output may be tracked. A file that is neither tracked nor read is replaced.
     let other = world.beside("other.xml", "of somebody\n");
     world
         .call(
@@ -239,7 +239,7 @@ fn a_file_that_is_read_or_tracked_is_no_output() {
         .exits(0);
     assert!(world.read("old.patch").contains("a.txt"));
     assert!(std::fs::read_to_string(&other).unwrap().contains("<testsuites"));
-    // The run is continued and delivered by the same rules.
+    // The same rules apply to `resume` and `deliver`.
     let done = world.call(&["resume", "../done", "--transcript", &policy]).exits(2);
     assert!(
         done.stderr.contains("read by the command (the run's recipe or policy)"),
@@ -252,7 +252,8 @@ fn a_file_that_is_read_or_tracked_is_no_output() {
     assert_eq!(world.read("src/main.rs"), "fn main() {}\n");
 }
 
-/// Whoever looks first learns what the run would be refused for; what only this machine lacks to ask a model is a warning.
+/// A dry run shows why the run would be refused. If only this machine lacks something to ask a model, that is a
+/// warning.
 #[test]
 fn a_dry_run_ends_as_the_run_would() {
     let world = World::repo(&[("a.txt", "one\n")]);
@@ -321,9 +322,9 @@ fn a_dash_is_no_file() {
     assert!(!world.ws().join("-").exists());
 }
 
-/// A CI job empties the same directory for each of its runs.
+/// A CI job may empty one directory and use it for each of its runs.
 #[test]
-fn the_id_of_a_run_never_means_the_one_that_took_its_directory() {
+fn the_id_of_a_run_never_means_a_later_run_in_the_same_directory() {
     let world = World::repo(&[("a.txt", "one\n")]);
     let policy = world.beside("open.yaml", open_policy(&[]));
     let run = |file: &str| {

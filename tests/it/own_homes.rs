@@ -93,7 +93,7 @@ fn what_rewrites_a_call_leaves_nothing_and_reads_what_the_model_may_read() {
         let written = std::fs::read_to_string(world.ws().join("b.txt")).unwrap();
         assert!(written.starts_with("b\nmine\n"), "{level}: {written}");
         assert!(level != "full" || !written.contains("of-the-step"), "{written}");
-        // A change of nobody would be in the patch.
+        // Otherwise the patch would have a change that nobody made.
         assert_eq!(world.ws().join("planted-here").exists(), level == "none", "{level}");
     }
 }

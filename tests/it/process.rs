@@ -111,7 +111,7 @@ async fn a_probe_finds_what_there_is_and_the_self_test_holds() {
     }
 }
 
-/// In a container of its own this program may have the PID that a command has in its namespace at `full`.
+/// In a container, `overnight` may have the same PID as a command has in its PID namespace at `full`.
 #[test]
 fn the_self_test_is_not_misled_by_a_low_process_id() {
     let world = World::new();
@@ -326,8 +326,8 @@ async fn the_tree_ends_with_its_command_at_every_level() {
     }
 }
 
-/// A Python program that ends its first thread, so that the kernel shows the process as ended, and goes on in another one:
-/// that makes the file `begun` and then does `WORK`. Its last word is a mark.
+/// A Python program that ends its first thread, so that the kernel shows the process as a zombie, and continues in
+/// another thread, which creates the file `begun` and then does `WORK`. Its last argument is a mark.
 const FIRST_ENDS: &str = "import ctypes, os, threading, time
 def state():
     return open(\"/proc/self/stat\").read().rsplit(\")\", 1)[1].split()[0]
@@ -342,9 +342,9 @@ fn first_ends(work: &str, mark: &str) -> String {
     format!("/usr/bin/python3 -c '{}' {mark}", FIRST_ENDS.replace("WORK", work))
 }
 
-/// A process is alive as long as one of its threads is.
+/// A process is alive as long as one of its threads is alive.
 #[tokio::test]
-async fn a_process_whose_first_thread_has_ended_ends_with_its_command() {
+async fn a_process_whose_first_thread_has_ended_is_killed_with_its_command() {
     for (at, level) in [SandboxLevel::Full, SandboxLevel::Landlock, SandboxLevel::None]
         .into_iter()
         .enumerate()
@@ -365,7 +365,7 @@ async fn a_process_whose_first_thread_has_ended_ends_with_its_command() {
         let got = process::run(spawn, &house.confinement).await.unwrap();
         assert!(got.exit.timed_out, "{level:?}: {:?}", got.exit);
         assert!(!lives(&mark), "{level:?}");
-        // The control: such a program that does its work within the command is waited for.
+        // The control: if such a program finishes its work within the command, the command waits for it.
         let program = first_ends("time.sleep(0.1); open(\"made\", \"w\").write(\"work\")", &mark);
         let got = house.run(&format!("{program}; cat made")).await;
         let ended = (got.stdout.text.as_str(), got.exit.code, got.exit.leftovers);
@@ -373,10 +373,9 @@ async fn a_process_whose_first_thread_has_ended_ends_with_its_command() {
     }
 }
 
-/// What the first process of the tree cannot kill at once is killed by this program: here one that stops on its way out,
-/// because it is traced.
+/// A process that `init` cannot kill in time is killed by this program: here one that a tracer stops while it exits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_ends_late_is_waited_for() {
+async fn a_process_that_ends_late_is_waited_for() {
     let house = house(SandboxLevel::Landlock);
     let mark = mark(44, 0);
     let (ws, word) = (house.confinement.workspace.clone(), mark.clone());
@@ -390,7 +389,7 @@ async fn what_ends_late_is_waited_for() {
         let first = parent_of(pid);
         std::fs::write(ws.join("traced"), "").unwrap();
         super::harness::until("the end of the first process of the tree", || parent_of(pid) != first);
-        // The end of this thread lets it go on.
+        // When this thread ends, the traced process continues.
         true
     });
     let got = house
@@ -407,7 +406,8 @@ async fn what_ends_late_is_waited_for() {
     assert_eq!(process::survivors::told(&house.confinement.workspace), None);
 }
 
-/// Lets a process stop when it ends, also by SIGKILL, until the calling thread ends. `false` if that is not allowed.
+/// Traces a process so that it stops when it exits, even by SIGKILL, until the calling thread ends. `false` if tracing
+/// is not permitted.
 #[expect(unsafe_code, reason = "processes are traced by system calls")]
 fn traced_to_its_end(pid: i32) -> bool {
     // SAFETY: changes only the other process.
@@ -434,7 +434,7 @@ fn mark(test: u32, at: usize) -> String {
 }
 
 fn lives(word: &str) -> bool {
-    // Of every thread: where the first one has ended, the process has no command line.
+    // Reads the command line of every thread: if the first thread has ended, the process has none.
     let threads = std::fs::read_dir("/proc").unwrap().flatten();
     let threads = threads.flat_map(|entry| std::fs::read_dir(entry.path().join("task")).into_iter().flatten());
     threads

@@ -531,9 +531,9 @@ fn a_failed_command_says_why_in_every_output() {
     assert!(page("report.html").contains("no such thing"));
 }
 
-/// Whoever finds a run that a limit cut short types what it says.
+/// After a limit, the user copies the command from the output.
 #[test]
-fn a_run_that_was_cut_short_names_the_command_that_goes_on() {
+fn a_run_that_a_limit_ended_names_the_command_that_continues_it() {
     let world = World::repo(&[("a.txt", "x\n")]);
     let replies = [calls("read_file", json!({"file_path": "a.txt"})), says("done")];
     let more = ["-p", "x", "--max-turns", "1"];
@@ -551,7 +551,7 @@ fn a_run_that_was_cut_short_names_the_command_that_goes_on() {
     assert!(world.result()["resume"].is_null());
 }
 
-/// A program takes what is on stdout for the answer that it asked for.
+/// A program takes the content of stdout for the answer that it asked for.
 #[test]
 fn an_answer_that_is_not_valid_is_not_printed() {
     let world = World::repo(&[]);
@@ -575,7 +575,7 @@ fn an_answer_that_is_not_valid_is_not_printed() {
     }
 }
 
-/// Later steps and conditions see all of it, up to a limit beyond which a condition does not guess.
+/// Later steps and conditions see the whole output up to a limit. Beyond it, a condition on the output is an error.
 #[test]
 fn the_output_of_a_step_is_whole_or_says_that_it_was_cut() {
     let lines = |count: usize| format!("seq -f 'line %09g' 1 {count}");
@@ -599,7 +599,7 @@ fn the_output_of_a_step_is_whole_or_says_that_it_was_cut() {
         (&json!("cut false\n"), &Value::Null)
     );
     assert_eq!(result["steps"][0]["output"].as_str().unwrap().lines().count(), 4_000);
-    // A log would leave no room for the task, so a prompt says what is missing.
+    // A long log would leave no room for the task, so a prompt gets it cut, with a note.
     let prompt = prompts(&world).remove(0);
     assert!(
         prompt.len() < 20_000 && prompt.contains("bytes left out"),
@@ -613,7 +613,7 @@ fn the_output_of_a_step_is_whole_or_says_that_it_was_cut() {
         done.stderr
     );
     assert_eq!(world.result()["steps"][0]["cut"], true);
-    // What does not need the output decides.
+    // A condition that does not need the output is evaluated.
     let (world, _) = run(
         100_000,
         "steps.a.exit_code == 0 and (steps.a.cut or 'x' in steps.a.output)",
@@ -637,7 +637,7 @@ fn a_condition_that_cannot_be_evaluated_ends_the_run() {
     );
 }
 
-/// A command prints a newline at its end, which no one writes in a comparison.
+/// The output of a command ends with a newline, but nobody writes that in a comparison.
 #[test]
 fn an_output_is_compared_without_the_newline_at_its_end() {
     let recipe = "version: 1\nname: w\nsteps:\n  - { id: a, run: echo yes }\n  - { id: b, when: 'steps.a.output == \"yes\"', run: echo b }\n  \
@@ -649,9 +649,9 @@ fn an_output_is_compared_without_the_newline_at_its_end() {
     assert_eq!(statuses, ["passed", "passed", "skipped"]);
 }
 
-/// A shell runs nothing with success, and a model has nothing to do, so both are mistakes.
+/// A shell runs an empty command successfully, and an empty prompt gives a model no task, so both are mistakes.
 #[test]
-fn what_is_empty_once_its_values_are_filled_in_is_an_error() {
+fn a_command_or_prompt_that_is_empty_with_its_values_is_an_error() {
     let recipe = |steps: &str| {
         format!("version: 1\nname: w\nparameters: [{{ name: x, type: string, default: '' }}]\nsteps:\n{steps}")
     };
@@ -676,7 +676,7 @@ fn what_is_empty_once_its_values_are_filled_in_is_an_error() {
             "true",
             "error[empty-text]: this command is empty",
         ),
-        // What earlier steps print is known only then.
+        // The output of earlier steps is known only during the run.
         (
             "  - { id: a, run: 'echo {{ x }}' }\n  - { id: b, run: '{{ steps.a.output | trim | raw }}' }\n",
             "pwd",
@@ -717,7 +717,7 @@ fn what_is_empty_once_its_values_are_filled_in_is_an_error() {
 }
 
 #[test]
-fn a_comparison_that_no_value_satisfies_is_told_by_the_check() {
+fn recipe_check_reports_a_comparison_that_no_value_satisfies() {
     let world = World::repo(&[]);
     let recipe = |when: &str| {
         format!(

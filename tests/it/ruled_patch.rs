@@ -1043,7 +1043,7 @@ fn edits_beside_a_background_command_stay() {
     }
 }
 
-/// A policy under which the model may write `src`, and a command for which a person is asked.
+/// A policy that lets the model write `src`, and suspends a command until a person approves it.
 fn beside_policy(level: &str) -> String {
     format!(
         "version: 1\nextends: [builtin:read-only]\nsandbox: {{ level: {level} }}\nrules:\n  - {{ allow: [write_file, replace, \
@@ -1052,17 +1052,18 @@ fn beside_policy(level: &str) -> String {
     )
 }
 
-/// What a step or an approved command does that no rule allows, while something else tries to write `lib/b.txt`.
+/// The command of a step or of an approved call. It makes a change that no rule allows, while another process tries to
+/// write `lib/b.txt`.
 const BESIDE: &str = "echo made > lib/made.txt; touch src/go.txt; n=0; until grep -q by lib/b.txt || [ $n = 40 ]; do sleep 0.01; \
                       n=$((n+1)); done";
 
-/// What was made of the author's or approved work and of what a server wrote beside it.
+/// The author's or approved change is in the patch, and what a server wrote at the same time is put back.
 fn assert_only_the_server_is_put_back(world: &World, what: &str) {
     let made = patched(world);
     assert_eq!(content(&made, "lib/made.txt").as_deref(), Some("made\n"), "{what}");
     assert_eq!(content(&made, "lib/b.txt").as_deref(), Some("two\n"), "{what}");
     assert_eq!(world.read("lib/b.txt"), "two\n", "{what}");
-    // Whether it still gets to write after that, before it is ended, is not sure.
+    // The server may write again afterwards, before it is ended.
     let told = unruled(&world.result());
     let is_put_back = told == ["lib/b.txt modified - no_rule restored"];
     assert!(told.is_empty() || is_put_back, "{what}: {told:?}");
@@ -1075,9 +1076,9 @@ fn repository(files: &[(&str, &str)]) -> World {
     world
 }
 
-/// A server that may write the tree has no part in what the author and a reviewer may change without a rule.
+/// The author and a reviewer may change files without a rule, but a server that writes at the same time may not.
 #[test]
-fn what_a_server_writes_beside_a_step_or_an_approved_call_is_its_own_change() {
+fn a_server_that_writes_during_a_step_or_an_approved_call_needs_its_own_rule() {
     let Some(server) = super::mcp::small("beside") else {
         return;
     };
@@ -1111,8 +1112,8 @@ fn what_a_server_writes_beside_a_step_or_an_approved_call_is_its_own_change() {
     }
 }
 
-/// The command has ended, but for a process that it left and that gets a moment, when the step ends and the tree is read;
-/// reading takes longer than that moment, because there is much to read.
+/// When the step ends and the tree is read, the command has ended except for a remaining process, which gets a moment
+/// to exit. The tree is large, so that reading it takes longer than that moment.
 #[test]
 fn a_command_that_ends_while_the_tree_is_read_made_its_own_changes() {
     let job = "until [ -e src/go.txt ]; do sleep 0.01; done; echo evil > lib/b.txt; touch src/written.txt; sleep 60 &";

@@ -43,10 +43,10 @@ fn encodings(value: &str) -> [String; 19] {
         value.replace('/', "&#47;"),
         each(value, |byte| format!("\\u{byte:04x}")),
         value.chars().rev().collect(),
-        // Some characters as codes, in JSON within JSON.
+        // Some characters are encoded as codes, in JSON within JSON.
         value.replace('+', "\\\\u002b").replace('0', "\\\\u0030"),
         each(value, |byte| format!("{byte}, ")),
-        // As PowerShell takes it, and as `xxd` prints it.
+        // UTF-16 in base64, as for PowerShell, and the output of `xxd`.
         STANDARD.encode(value.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>()),
         STANDARD.encode(each(value, |byte| format!("{byte:02x}"))),
         value
@@ -131,7 +131,7 @@ fn no_output_holds_a_canary_in_any_encoding() {
     }
 }
 
-/// Variables whose values are structured, with parts that are secret and parts that are not.
+/// Variables with structured values, of which some parts are secret and others are not.
 const STRUCTURED: [(&str, &str, &[&str], &[&str]); 6] = [
     (
         "AZURE_CREDENTIALS",

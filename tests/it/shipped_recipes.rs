@@ -194,7 +194,7 @@ fn fix_ruff_without_ruff_names_it_and_asks_no_model() {
     assert_eq!(world.result()["usage"]["turns"], 0);
 }
 
-/// A repository, a call, how it ends, what it says, and whether a model is asked.
+/// A repository, a call, its expected end and message, and whether a model is asked.
 struct Start {
     files: &'static [(&'static str, &'static str)],
     args: &'static [&'static str],
@@ -213,7 +213,8 @@ const BUMP: [&str; 5] = [
     "../in.json",
 ];
 
-/// Where no edit can help, or nothing is to be done, a recipe says so and asks no model; beside each case one that is for a model.
+/// If no edit can help, or nothing needs to be done, a recipe says so and asks no model. Each case has a counterpart in
+/// which a model is asked.
 const STARTS: &[Start] = &[
     Start {
         files: &[

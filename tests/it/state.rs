@@ -318,7 +318,7 @@ fn outputs_are_not_written_through_links_of_other_repositories() {
     called(&plain, &["run", "builtin:nope", "--sample", "--patch", &in_tree]).exits(3);
 }
 
-/// Its record would be where commands may write. That shows before anything is paid for.
+/// Commands could write the record in such a directory. The run is refused before anything is paid for.
 #[test]
 fn a_state_directory_in_the_workspace_is_refused_before_the_first_request() {
     let world = World::repo(&[("a.txt", "one\n")]);

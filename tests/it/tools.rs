@@ -194,7 +194,7 @@ fn what_a_rewriting_program_prints_is_written_as_it_is_or_not_at_all() {
     for (pipe, why) in [
         (r"printf 'x\377'", "not text"),
         (r"printf 'x\000'", "not text"),
-        // A program that fails in a pipe, and one that prints nothing, must not empty the file.
+        // A program that fails in a pipe, or that prints nothing, must not empty the file.
         ("false | cat", "exit code 1"),
         ("true", "printed nothing"),
     ] {

@@ -44,7 +44,7 @@ pub fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// The last line of `text` that is not blank, without blanks around it, as [`shortened`] cuts it.
+/// The last line of `text` that is not blank, trimmed, and cut by [`shortened`] to at most `most` characters.
 pub fn last_line(text: &str, most: usize) -> Option<String> {
     let line = text.lines().rfind(|line| !line.trim().is_empty())?;
     Some(shortened(line.trim(), most))

@@ -39,7 +39,7 @@ impl SecretPattern {
     /// The pattern as it appears in a text whose escapes are decoded, if that is different and still long enough.
     pub fn decoded(&self, secrets: SecretBytes) -> Option<SecretPattern> {
         let mut bytes = escapes::without(&self.bytes, secrets).unwrap_or_else(|| self.bytes.clone());
-        // In a decoded text, a backslash at the end belongs to what follows.
+        // In a decoded text, a backslash at the end of the secret may be part of the escape after it.
         let end = bytes.iter().rposition(|byte| *byte != b'\\').map_or(0, |last| last + 1);
         bytes.truncate(end);
         (bytes.len() >= MIN_BYTES && bytes != self.bytes).then(|| SecretPattern { bytes, ..self.clone() })

@@ -1,19 +1,21 @@
 //! Decodes percent encoding (`%2B`), HTML entities (`&plus;`, `&#43;`, `&#x2b;`) and backslash escapes (`\u002b`, `\x2b`,
-//! `\053`, `\+`, with any number of backslashes) in a text, and maps positions back to the original. Writers differ in
-//! which characters they encode; in the decoded text a secret is the same for all.
+//! `\053`, `\+`, with any number of backslashes) in a text, and maps positions back to the original. Programs differ in
+//! which characters they encode, but the decoded text always contains the same secret.
 
 use super::stretches::Stretches;
 use std::ops::Range;
 
-/// How often a text is decoded: twice for what was encoded twice, and so on. Backslashes are a level of their own.
+/// How often a text is decoded at most, since a secret may be encoded more than once. Decoding backslashes counts as a
+/// level of its own.
 const LEVELS: usize = 6;
 /// The most digits of a numeric entity and the most letters of a named one.
 const MOST_DIGITS: usize = 8;
 const MOST_LETTERS: usize = 20;
-/// The most bytes of a backslash escape behind its backslashes: `u{1f600}`.
+/// Upper limit in bytes for a backslash escape without its backslashes: `u{1f600}`.
 const MOST_CODE: usize = 9;
 
-/// The ASCII characters of all secrets: a backslash before any other character is no sign of an escaped secret.
+/// The set of ASCII characters in all secrets. A backslash before any other character cannot be part of an escaped
+/// secret.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SecretBytes(u128);
 
@@ -44,8 +46,8 @@ impl SecretBytes {
     }
 }
 
-/// Which escapes are decoded. In a text with several kinds, what looks like one of them may be plain text to the writer of
-/// another.
+/// Which escapes are decoded. In a text with several kinds, a sequence that looks like one kind may be plain text,
+/// because the secret was encoded with another kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escapes {
     Percent,
@@ -71,7 +73,7 @@ impl Escapes {
             (true, false, true) => &[Percent, Backslashes, All],
             (false, true, true) => &[Entities, Backslashes, All],
             (true, true, true) => &[Percent, Entities, Backslashes, All],
-            // What is decoded first may contain another kind.
+            // Decoding one kind may reveal another kind.
             _ => &[All],
         };
         found.iter().copied()
@@ -123,13 +125,13 @@ pub(super) fn without(text: &[u8], secrets: SecretBytes) -> Option<Vec<u8>> {
     levels(text, Escapes::All, secrets).pop().map(|last| last.bytes)
 }
 
-/// Whether writers put a backslash before the character so that it stands for itself.
+/// Whether some programs escape the character with a backslash before it.
 fn is_mark(byte: u8) -> bool {
     byte == b' ' || (byte.is_ascii_punctuation() && byte != b'\\')
 }
 
-/// Replaces each run of backslashes before a code, a punctuation mark or a blank together with the code or the mark, and any other
-/// run by one backslash. `None` if there is nothing to replace.
+/// Decodes each run of backslashes: before a code, a punctuation mark or a blank, the run and what follows become one
+/// character; any other run becomes one backslash. `None` if there is nothing to replace.
 fn decode_backslashes(text: &[u8]) -> Option<Decoded> {
     let mut bytes = Vec::new();
     let mut stretches = Stretches::default();
@@ -162,7 +164,7 @@ fn decode_backslashes(text: &[u8]) -> Option<Decoded> {
     Some(Decoded { bytes, stretches })
 }
 
-/// The character that the code behind a backslash stands for: `u0041` (two for a surrogate pair), `u{41}`, `x41`, `101`.
+/// The character for a code after a backslash: `u0041` (two codes for a surrogate pair), `u{41}`, `x41`, `101`.
 fn code_at(rest: &[u8]) -> Option<Escape> {
     let number = |from: usize, count: usize, radix: u32| -> Option<u32> {
         let mut digits = rest.get(from..from + count)?.iter();

@@ -15,7 +15,7 @@ const ANYWHERE: [&str; 8] = [
 ];
 /// Words that mark the address of a service with credentials in it, anywhere in a name.
 const ADDRESSES: [&str; 5] = ["CONNECTION_STRING", "CONNECTIONSTRING", "CONN_STR", "CONNSTR", "JDBC_"];
-/// What ends the name of a list of HTTP headers: such a list is where clients take an API key from.
+/// Suffixes of the names of variables that contain a list of HTTP headers, which may include an API key.
 const HEADER_LISTS: [&str; 4] = ["OTLP_HEADERS", "CUSTOM_HEADERS", "EXTRA_HEADERS", "HTTP_HEADERS"];
 /// Words that do so only as a whole part between underscores: `AUTH`, but not `AUTHOR`.
 const WHOLE: [&str; 12] = [
@@ -73,7 +73,7 @@ pub(super) fn has_secret_word(name: &str) -> bool {
     ANYWHERE.iter().any(|word| name.contains(word)) || name.split('_').any(|part| WHOLE.contains(&part))
 }
 
-/// Whether a variable (its name in capitals) contains an address or headers, of which only some parts are secret.
+/// Whether a variable, whose name is given in capitals, contains an address or headers, of which only parts are secret.
 pub(super) fn is_address_name(name: &str) -> bool {
     let headers = name.starts_with("OTEL_EXPORTER_OTLP_") && name.ends_with("_HEADERS");
     headers
@@ -87,7 +87,8 @@ pub fn is_model_key(name: &str) -> bool {
     MODEL_KEYS.contains(&name)
 }
 
-/// Whether the value of a variable with a secret name is secret: long enough, and neither a setting nor the place of a file.
+/// Whether the value of a variable with a secret name is secret: long enough, and neither a setting nor the path of a
+/// file.
 pub(super) fn is_secret_value(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let place = PLACES.iter().any(|ending| name.ends_with(ending));

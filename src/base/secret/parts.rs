@@ -9,15 +9,15 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
 
-/// The longest value that is searched for parts, in bytes; Linux allows 128 KiB for one variable.
+/// Upper limit in bytes for a value that is searched for parts; Linux allows 128 KiB for one variable.
 const MAX_VALUE: usize = 128 << 10;
-/// The most parts of one value.
+/// Upper limit for the parts of one value.
 const MAX_PARTS: usize = 64;
-/// How deep structures may be nested: a URL in a connection string in JSON.
+/// Upper limit for the nesting of structures, for example a URL in a connection string in JSON.
 const MAX_DEPTH: usize = 5;
-/// The fewest letters and digits in a row that count as random if both kinds are among them.
+/// Lower limit for the length of a run of letters and digits that counts as random.
 const MIN_RANDOM: usize = 16;
-/// The ends of keys, without separators and in lower case, whose values are secret in any variable.
+/// Suffixes of keys whose values are secret in any variable; keys are compared without separators and in lower case.
 const SECRET_ENDS: [&str; 18] = [
     "password",
     "passwd",
@@ -38,7 +38,7 @@ const SECRET_ENDS: [&str; 18] = [
     "sharedaccesssignature",
     "authorization",
 ];
-/// The ends of keys that contain the word of a secret and name something else: `token_uri`, `SharedAccessKeyName`.
+/// Suffixes of keys that contain a word for a secret but name something else: `token_uri`, `SharedAccessKeyName`.
 const OTHER_ENDS: [&str; 10] = [
     "uri", "url", "name", "type", "id", "file", "path", "email", "endpoint", "expires",
 ];
@@ -161,7 +161,8 @@ impl Search {
         }
     }
 
-    /// A value of a secret key: itself, without the scheme of a header, and the password in base64 of `user:password`.
+    /// Adds the value of a secret key, also without the authentication scheme of a header, and the password if it is
+    /// base64 of `user:password`.
     fn secret(&mut self, value: &str, depth: usize) {
         if is_address(value) {
             return self.value(value, depth + 1);
@@ -203,7 +204,7 @@ impl Search {
             match login.split_once(':') {
                 Some((user, password)) => {
                     self.add(password, user);
-                    // A token with an empty password, or with a word in its place.
+                    // The token may be in the place of the user, with an empty password or an ordinary word.
                     if is_random(user) {
                         self.add(user, "");
                     }
@@ -232,7 +233,7 @@ impl Search {
         }
     }
 
-    /// `user:password@tcp(host:3306)/name`, as Go's MySQL driver takes it.
+    /// The password in `user:password@tcp(host:3306)/name`, the format of Go's MySQL driver.
     fn mysql(&mut self, value: &str) {
         let login = value.split_once("@tcp(").or_else(|| value.split_once("@unix("));
         if let Some((user, password)) = login.and_then(|(login, _)| login.split_once(':')) {
@@ -255,8 +256,8 @@ impl Search {
         ends(&SECRET_ENDS) || loosely()
     }
 
-    /// Adds a part, as it stands and without percent encoding, unless it may be an ordinary word: one that is short, usual
-    /// in settings, or the name of the user too.
+    /// Adds a part, both as it is and without percent encoding, unless it may be an ordinary word: it is short, a usual
+    /// word of settings, or equal to the name of the user.
     fn add(&mut self, part: &str, user: &str) {
         let decoded = String::from_utf8(percent::decode(part)).unwrap_or_default();
         for part in [part, decoded.as_str()] {
@@ -316,7 +317,7 @@ fn fields(value: &str) -> Vec<&str> {
             last = c;
         }
         found.extend(value.get(begin..));
-        // Padding of base64 is no value.
+        // Padding of base64 must not be taken for a value.
         let has_value = |value: &str| !value.trim_matches(['=', ' ']).is_empty();
         let has_key = |field: &&&str| {
             let pair = field.split_once(['=', ':']);
@@ -338,7 +339,7 @@ fn is_key(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"_-. ".contains(&byte))
 }
 
-/// Whether a value is a URL, which is no secret as a whole: `https://oauth2.googleapis.com/token`.
+/// Whether a value is a URL, which is not secret as a whole: `https://oauth2.googleapis.com/token`.
 fn is_address(value: &str) -> bool {
     let scheme = value.split_once("://").map(|(scheme, _)| scheme);
     scheme.is_some_and(|scheme| {
@@ -349,7 +350,7 @@ fn is_address(value: &str) -> bool {
     })
 }
 
-/// Whether a text contains a long run of letters and digits, which words, hosts, versions and UUIDs do not.
+/// Whether a text contains a long run of letters and digits. Words, host names, versions and UUIDs do not.
 fn is_random(text: &str) -> bool {
     if is_address(text) || text.contains(['@', ' ', ';', ',']) {
         return false;

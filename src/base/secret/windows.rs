@@ -123,7 +123,7 @@ fn next_run(text: &[u8], from: usize, class: rare::CharClass, least: usize) -> O
     let mut begin = from;
     loop {
         let all = text.get(begin..begin.checked_add(least)?)?;
-        // A digest has no separators, and is passed over without looking at all of it.
+        // A digest has no separators, so it can be skipped without reading all of it.
         let last = all
             .get(least.saturating_sub(rare::MAX_DIGITS + 1)..)
             .unwrap_or_default();

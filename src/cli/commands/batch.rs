@@ -69,7 +69,7 @@ pub async fn batch(mut args: BatchArgs) -> Result<u8, Refusal> {
     let (Err(refusal), Some(dir)) = (&ended, &named) else {
         return ended;
     };
-    // A wrong command line changes no files.
+    // A mistake in the command line must not change files.
     if matches!(refusal, Refusal::Usage(_)) {
         return ended;
     }
@@ -84,7 +84,8 @@ pub async fn batch(mut args: BatchArgs) -> Result<u8, Refusal> {
 /// The batch directory that the command line names, if a refusal may write its outputs there.
 ///
 /// # Errors
-/// [`Refusal::Usage`]: it holds files that no batch wrote; [`Refusal::Environment`]: a link of a tree leads there.
+/// [`Refusal::Usage`]: it contains files that no batch wrote; [`Refusal::Environment`]: its path has a symbolic link of
+/// a tree.
 fn named_dir(args: &BatchArgs) -> Result<Option<PathBuf>, Refusal> {
     let Some(out) = args
         .out
@@ -105,8 +106,8 @@ fn named_dir(args: &BatchArgs) -> Result<Option<PathBuf>, Refusal> {
     Ok((!args.dry_run).then(|| environment::absolute(out)))
 }
 
-/// Carries out a call. `named`: the directory for the outputs of a refusal, taken away where they would replace those of
-/// another batch or call.
+/// Carries out a call. `named`: the directory for the outputs of a refusal; set to `None` when they would replace those
+/// of another batch or call.
 async fn attempt(args: &BatchArgs, named: &mut Option<PathBuf>) -> Result<u8, Refusal> {
     let mut clock = CallClock::start(!args.dry_run);
     let github = step_files(args.github && !args.dry_run)?;

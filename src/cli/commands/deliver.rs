@@ -448,19 +448,19 @@ fn without_result(job: &str, left: &JobLeft) -> Delivered {
     }
 }
 
-/// The state of a job that a call did not end which was itself ended from outside, for example killed.
+/// The state of a job that was not finished because its call was killed or ended in another way from outside.
 const UNFINISHED: &str = "unfinished";
 
-/// What the record says of a last call that was ended from outside.
+/// What the record says about the last call, if that was killed or ended in another way from outside.
 #[derive(Default)]
 struct BrokenCall {
-    /// How many jobs it had to run.
+    /// How many jobs the call had to run.
     to_run: usize,
-    /// Jobs that it started.
+    /// The jobs that it started.
     started: BTreeSet<String>,
-    /// Those of them that it ended, and jobs that ended because their target could not be read.
+    /// The started jobs that ended, and jobs that ended because their target could not be read.
     ended: BTreeSet<String>,
-    /// Whether it had only the jobs of a shard, which the record does not name.
+    /// Whether the call had only the jobs of a shard; the record does not name these.
     of_shard: bool,
 }
 
@@ -486,7 +486,8 @@ impl BrokenCall {
         }
     }
 
-    /// The jobs that have no result of this call: those that it started and did not end, and those without any result.
+    /// The jobs without a result of this call: those that it started but that did not end, and those without any
+    /// result.
     fn left(&self, planned: &[JobPlace], recorded: &HashSet<String>) -> BTreeMap<String, JobLeft> {
         let is_open = |job: &String| self.started.contains(job) && !self.ended.contains(job);
         let is_left = |job: &&String| is_open(job) || (!self.of_shard && !recorded.contains(job.as_str()));
@@ -499,7 +500,7 @@ impl BrokenCall {
         left.map(|job| (job.clone(), unfinished())).collect()
     }
 
-    /// Why what is delivered is not the whole result of this call, if more jobs than the `named` ones did not end.
+    /// Why the delivery is not the whole result of this call, if more jobs than the `named` ones did not end.
     fn lacking(&self, named: usize) -> Option<String> {
         let lacking = self
             .to_run
@@ -512,14 +513,14 @@ impl BrokenCall {
     }
 }
 
-/// What a batch directory says of its jobs.
+/// What a batch directory says about its jobs.
 #[derive(Default)]
 struct BatchRows {
     /// The rows, as JSON Lines.
     text: String,
-    /// What the last call left behind when it ended; `None` if it did not end.
+    /// What the last call wrote when it ended. `None` if it did not end.
     seal: Option<BundleSeal>,
-    /// What is known of a call without such an end.
+    /// What is known about the last call, if it did not end.
     broken: BrokenCall,
 }
 

@@ -508,7 +508,7 @@ fn uses_pytest(dir: &Path) -> bool {
         || ["", "tests", "test"].iter().any(|below| in_tests(below))
 }
 
-/// What a run of the tests of a project in `dir` would lack, for people; `None` if nothing is known to be missing.
+/// A message about what is missing to run the tests of the project in `dir`. `None` if nothing is known to be missing.
 fn not_installed(kind: &Kind, dir: &Path) -> Option<String> {
     let has = |name: &str| dir.join(name).is_dir();
     let shown = |name: &str| {

@@ -76,17 +76,17 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
     }
 }
 
-/// What the journal says of the run before it is continued.
+/// What the journal says about the run before it is continued.
 #[derive(Default)]
 struct Recalled {
-    /// The tree that the run began in, if no other tree is named.
+    /// The tree in which the run began, if no other tree is named.
     tree: Option<PathBuf>,
-    /// The files of its recipe and its policies.
+    /// The files of the run's recipe and policies.
     files: Vec<ReadFile>,
 }
 
-/// Adds the outputs that flags of earlier sessions on this machine named, so that these files show the whole run. `None` if
-/// the journal cannot be read.
+/// Adds the output files that flags named in earlier sessions on this machine, so that these files are written for the
+/// whole run. `None` if the journal cannot be read.
 fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<Recalled> {
     let dir = run_dirs::locate(name, here).ok()?;
     let journal = journal::read(&dir).ok()?;

@@ -123,7 +123,7 @@ async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) ->
     }
 }
 
-/// The files that the command line names to be read.
+/// The input files that the command line names.
 fn read_by_flags(args: &RunArgs, tree: &Path) -> Vec<ReadFile> {
     let mut read = session::read_by_flags(&args.shared, tree);
     let is_file = |name: &str| name != "-" && !name.starts_with("git:") && !name.starts_with(shipped::PREFIX);
@@ -144,10 +144,10 @@ fn read_by_flags(args: &RunArgs, tree: &Path) -> Vec<ReadFile> {
     read
 }
 
-/// The files that the recipe and the policies name to be read.
+/// The files of the recipe and the policies, and the input files that they name.
 fn read_by_files(settings: &Settings) -> Vec<ReadFile> {
     let files = &settings.source.files;
-    // Where a recipe is a file, it is the first of them, and what its commands get lies beside it.
+    // If the recipe is a file, it is the first one, and the files that its commands get are beside it.
     let dir = files.first().and_then(|recipe| Path::new(recipe).parent());
     let beside = dir
         .into_iter()
@@ -559,8 +559,8 @@ pub fn beside_shown(files: &[RecipeFile]) -> String {
     files.iter().map(one).collect()
 }
 
-/// Refuses, for a dry run, a model and servers that the run refuses. That no model is named, and what only this machine
-/// lacks to ask one, such as a key, is a warning: a recipe can be looked at without.
+/// For a dry run: refuses a model or a server that the run would refuse. If no model is named, or only this machine
+/// lacks something to ask it, such as a key, that is a warning, because a dry run needs no model.
 ///
 /// # Errors
 /// As for [`bootstrap::provider`] and [`session::priced`]; [`Refusal::Environment`] if a required server lacks a variable.

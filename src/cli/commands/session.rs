@@ -58,7 +58,8 @@ use std::time::{Duration, Instant};
 pub struct RunSession {
     /// Directory of the outputs.
     pub run_dir: PathBuf,
-    /// What of this program is neither shown to the model nor part of the patch, from [`hidden`].
+    /// Files and directories of this program, which are neither shown to the model nor part of the patch; see
+    /// [`hidden`].
     pub hidden: Vec<PathBuf>,
     /// Directory of the journal, existing or to be created.
     pub home: PathBuf,
@@ -328,7 +329,7 @@ async fn drive(
         return Err(Refusal::Environment(unsandboxed::no_git()));
     }
     if session.policies.sandbox().level != WishedLevel::None {
-        // Else the sandbox would end a run that has paid for requests.
+        // Checked now, because the sandbox would refuse it only after requests were paid for.
         journal_place::check_state([session.workspace.root()]).map_err(Refusal::Environment)?;
     }
     let mut own = bootstrap::private(session.workspace.root())?;
@@ -706,7 +707,7 @@ fn sinks(shared: &RunFlags) -> Vec<Box<dyn Sink>> {
     sinks
 }
 
-/// The output files that flags name, for the rules of `named_outputs`.
+/// The output files that flags name, in the form that `named_outputs` checks.
 pub fn outputs_of(shared: &RunFlags) -> Vec<NamedOutput<'_>> {
     let named = shared.copies().into_iter();
     let named = named.filter_map(|(kind, path)| Some((kind, path?)));
@@ -723,7 +724,7 @@ pub fn outputs_of(shared: &RunFlags) -> Vec<NamedOutput<'_>> {
         .collect()
 }
 
-/// The files that flags of `run` and `resume` name to be read.
+/// The input files that flags of `run` and `resume` name.
 pub fn read_by_flags(shared: &RunFlags, tree: &Path) -> Vec<ReadFile> {
     let policies = shared.policy.iter().filter_map(|name| settings::own_file(name, tree));
     let policies = policies.map(|file| ReadFile::new("--policy", file));
@@ -800,13 +801,13 @@ fn named_outputs(shared: &RunFlags) -> BTreeMap<String, String> {
     absolute.collect()
 }
 
-/// Beginning of the names under which a head knows the files that were stdout or stderr of a run ([`state_dir::Head::copies`]).
+/// Prefix of the names in [`state_dir::Head::copies`] for the files that were stdout or stderr of a run.
 const STREAM: &str = "stream:";
-/// The most of these files that are remembered for a resume.
+/// Upper limit for the files with the prefix [`STREAM`] that are recorded for a resume.
 const MOST_STREAMS: usize = 32;
 
-/// What of this program is in a tree: the run directory, and the files of the tree that are this process's stdout and
-/// stderr, or were those of earlier sessions of `resumed` on this machine.
+/// The files and directories of this program in a tree: the run directory, and files that are stdout or stderr of this
+/// process, or were those of earlier sessions of `resumed` on this machine.
 pub fn hidden(run_dir: &Path, tree: &Path, resumed: Option<&RunId>) -> Vec<PathBuf> {
     let root = settled(tree);
     let earlier = resumed
@@ -824,7 +825,7 @@ pub fn hidden(run_dir: &Path, tree: &Path, resumed: Option<&RunId>) -> Vec<PathB
     all
 }
 
-/// The files that were hidden as stdout and stderr, as a head remembers them.
+/// The files that were hidden because they are stdout or stderr, in the form in which a head records them.
 fn streams_of(session: &RunSession) -> BTreeMap<String, String> {
     let streams = session.hidden.iter().filter(|path| **path != session.run_dir);
     let named = streams.filter_map(|path| Some((format!("{STREAM}{}", path.to_str()?), path.to_str()?.to_owned())));

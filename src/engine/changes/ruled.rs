@@ -212,8 +212,8 @@ fn link_target(deps: &Deps, path: &str) -> Option<ResolvedPath> {
     })
 }
 
-/// Who made the changes since the last measurement. If a background command runs, or has ended and is not recorded yet,
-/// they count as the model's.
+/// Who made the changes since the last measurement. If a background command is running, or has ended and is not
+/// recorded yet, they are attributed to the model.
 fn author(deps: &Deps, state: &RunState) -> Author {
     match state.author {
         Some(Author::TrustedStep) if !deps.trusted => Author::Call,

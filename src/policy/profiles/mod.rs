@@ -445,7 +445,8 @@ pub fn of<'a>(own: Option<&'a OwnProfiles>, program: &str) -> Option<&'a Profile
     own.and_then(|own| own.get(program)).or_else(|| builtin(program))
 }
 
-/// How many words a subcommand has that is passed over (`yarn workspace NAME`), if these words begin with one.
+/// The number of words of the `passed-over` subcommand with which these words begin (`yarn workspace NAME`). `None` if
+/// they do not begin with one.
 pub fn passed_subcommand(profile: &Profile, words: &[&str]) -> Option<usize> {
     let fits = |name: &[String]| {
         name.len() <= words.len()

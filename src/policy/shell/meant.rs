@@ -51,7 +51,7 @@ pub fn same_commands(words: &[&str]) -> Vec<(usize, Vec<String>)> {
             found.push((1 + listed(given).len(), replaced.map(str::to_owned).collect()));
         }
     }
-    // `yarn run deploy` is `yarn deploy`.
+    // `yarn run deploy` does the same as `yarn deploy`.
     if let [run, name, ..] = rest
         && SCRIPT_RUNNERS.contains(&program)
         && is_subcommand(program, "run", run)
@@ -136,8 +136,8 @@ pub fn is_subcommand(program: &str, wanted: &str, word: &str) -> bool {
     fits(word) || WITH_OBJECTS.contains(&program) && objects.any(fits)
 }
 
-/// Whether the word is a regular expression for names of scripts that pnpm runs (`pnpm run "/^dep/"`), and may fit the
-/// name. Only anchors and `.*` are understood; anything else may fit.
+/// Whether the word is a regular expression for names of scripts (`pnpm run "/^dep/"`) that may match the name. Only
+/// anchors and `.*` are evaluated; an expression with anything else counts as a match.
 fn is_pattern_of(word: &str, name: &str) -> bool {
     let Some(pattern) = word.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')) else {
         return false;
@@ -220,14 +220,14 @@ pub fn has_option(program: &str, words: &[Option<&str>], wanted: &str, unknown: 
     }
 }
 
-/// Whether an option of a deny rule is the one with this long name.
+/// Whether the option `wanted` of a deny rule is the short or long form of the option with this long name.
 fn is_named(program: &str, wanted: &str, long: &str) -> bool {
     let letters = forms(program).filter(|(_, name)| *name == long);
     let mut letters = letters.map(|(letter, _)| format!("-{letter}"));
     wanted == format!("--{long}") || letters.any(|letter| wanted == letter)
 }
 
-/// Whether an operand means the option (`+main` is `--force` for `git push`), before or behind `--`.
+/// Whether an operand has the effect of the option (`+main` forces `git push`), before or after `--`.
 fn means_option(program: &str, words: &[&str], wanted: &str) -> bool {
     let mut known = OPERANDS.iter().filter(|(of, ..)| *of == program);
     known.any(|(_, sign, long)| is_named(program, wanted, long) && words.iter().any(|word| word.starts_with(*sign)))

@@ -98,7 +98,7 @@ pub struct Simple {
     pub(crate) reach: CommandReach,
     /// The directories in which it may start, relative to the workspace's root; `None` if they are unknown.
     pub(crate) dirs: Option<Vec<String>>,
-    /// The directories in which the program works, if an option of its own takes it to others (`git -C`).
+    /// The directories in which the program works, if one of its own options changes them (`git -C`).
     pub(crate) entered: Option<Vec<String>>,
     /// Why it can be ruled on only at its exec: a word or the directory is unknown before.
     pub(crate) deferred: Option<CommandRefusal>,
@@ -124,7 +124,7 @@ pub struct Simple {
     pub(crate) asks_version: bool,
     /// Whether an operand names what the program reads, according to its profile.
     pub(crate) names_place: bool,
-    /// Whether its standard input certainly is a pipe or a file.
+    /// Whether its standard input is certainly a pipe or a file.
     pub(crate) piped: bool,
     /// The directories that it searches, each with the paths below it that exceptions of rules may fit; `None` if those
     /// are not known.

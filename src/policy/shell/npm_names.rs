@@ -1,7 +1,7 @@
-//! The commands of npm and the other names that it takes for them: aliases, the usual misspellings, camel case, and the
-//! beginning of any name. The lists are those of npm's `lib/utils/cmd-list.js`.
+//! The commands of npm and the other names that it accepts for them: aliases, common misspellings, camel case, and the
+//! beginning of any name. The lists are from npm's `lib/utils/cmd-list.js`.
 
-/// npm's commands. `hook` and `birthday` are those of older versions.
+/// npm's commands. `hook` and `birthday` exist only in older versions.
 const COMMANDS: &[&str] = &[
     "access",
     "adduser",
@@ -79,7 +79,7 @@ const COMMANDS: &[&str] = &[
     "whoami",
 ];
 
-/// Other names of commands.
+/// Other names, each with its command.
 const ALIASES: &[(&str, &str)] = &[
     ("author", "owner"),
     ("home", "docs"),
@@ -140,7 +140,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("add-user", "adduser"),
 ];
 
-/// What a command does besides: the second one is a part of the first.
+/// Commands that run another command too: the first includes the second.
 const PARTS: &[(&str, &str)] = &[
     ("install-test", "install"),
     ("install-test", "test"),
@@ -151,7 +151,7 @@ const PARTS: &[(&str, &str)] = &[
     ("ll", "ls"),
 ];
 
-/// Whether npm may run, for the word, the command that is wanted, or one that includes it. `None` if what is wanted is no
+/// Whether the word may make npm run the command `wanted`, or a command that includes it. `None` if `wanted` is not a
 /// command of npm.
 pub fn may_mean(wanted: &str, word: &str) -> Option<bool> {
     let wanted = exactly(wanted)?;
@@ -160,7 +160,7 @@ pub fn may_mean(wanted: &str, word: &str) -> Option<bool> {
     let fits = |command: &str| command == wanted || is_part(command);
     Some(match exactly(&word) {
         Some(command) => fits(command),
-        // Which names a beginning could stand for differs between versions of npm, so each one counts.
+        // Which commands an abbreviation may mean differs between versions of npm, so every match counts.
         None if word.is_empty() => false,
         None => names().any(|(name, command)| name.starts_with(&word) && fits(command)),
     })
@@ -177,7 +177,7 @@ fn exactly(word: &str) -> Option<&'static str> {
     names().find(|(name, _)| *name == word).map(|(_, command)| command)
 }
 
-/// `distTag` is `dist-tag`.
+/// Converts camel case, as npm does: `distTag` becomes `dist-tag`.
 fn in_kebab_case(word: &str) -> String {
     let mut found = String::with_capacity(word.len());
     for letter in word.chars() {

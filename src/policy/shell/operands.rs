@@ -75,7 +75,7 @@ pub fn apply(
         }
     }
     if let Some(profile) = profiles::of(walk.grants.profiles, program).filter(|profile| profile.top.response_files) {
-        // What stands behind a script is for the script.
+        // The words after a script are arguments of the script.
         let script = pass.operands.first().filter(|_| profile.top.script);
         let end = script.map_or(pass.words.len(), |(at, _)| *at);
         response_files(&mut pass, end);
@@ -91,7 +91,7 @@ pub fn apply(
     pass.used
 }
 
-/// Refuses words that the program replaces by those in a file, wherever they are (`gcc -D @file`).
+/// Refuses words that the program replaces by the words in a file, wherever they are (`gcc -D @file`).
 fn response_files(pass: &mut Pass<'_, '_>, end: usize) {
     for at in 1..end {
         let is_named = pass.words[at].head.starts_with('@') || pass.words[at].text.starts_with('@');
@@ -689,7 +689,7 @@ fn valued(
                     .text
                     .strip_prefix('-')
                     .is_some_and(|rest| match rest.chars().next() {
-                        // No option begins with a blank or with another sign.
+                        // An option does not begin with a blank, a digit or another punctuation mark.
                         Some(next) => next.is_ascii_alphabetic() || next == '-' || !next.is_ascii(),
                         None => section.runs_input,
                     });
@@ -743,7 +743,8 @@ fn embedded(pass: &mut Pass<'_, '_>, at: usize) -> usize {
     at + length + 2
 }
 
-/// Whether an operand of this class says what the program reads, so that it does not choose a directory itself.
+/// Whether an operand of this class names what the program reads, so that the program does not choose a directory
+/// itself.
 fn names_place(class: ValueClass) -> bool {
     matches!(
         class,

@@ -59,8 +59,8 @@ struct Runner {
     verbatim: bool,
 }
 
-/// Options of a runner that change only what it prints, and whether it may use a network: rules need not name them. Where
-/// another program takes them for something else, its own lists do not have them.
+/// Options of a runner that change only what it prints, or whether it may use the network: rules need not name them. A
+/// program for which one of them means something else has its own lists without it.
 const QUIET: &[&str] = &[
     "--silent",
     "-s",
@@ -86,8 +86,8 @@ const QUIET: &[&str] = &[
     "--no-sync",
 ];
 
-/// The most words before the subcommand of a runner that are examined; a command with more starts nothing that a rule for
-/// the started program covers.
+/// Upper limit for the words before the subcommand of a runner. If a command has more, a rule for the started program
+/// does not cover it.
 const MAX_LEADING: usize = 64;
 
 const NPX_FLAGS: &[&str] = &[
@@ -293,7 +293,7 @@ pub(super) fn look(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWor
     if hands_to_shell(program, words) {
         return Seen::Nothing;
     }
-    // The word after an option that the profile does not know is its value for some programs.
+    // After an option that the profile does not know, the next word may or may not be its value, so both are tried.
     let readings = [None, Some(false), Some(true)];
     for reading in readings {
         let leading = match reading {
@@ -315,7 +315,7 @@ pub(super) fn look(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWor
     Seen::Nothing
 }
 
-/// Whether pnpm hands the words behind `exec` or `dlx` to a shell, which an option before the command asks for.
+/// Whether pnpm passes the words after `exec` or `dlx` to a shell, because of an option before the command.
 pub(super) fn hands_to_shell(program: &str, words: &[ShellWord]) -> bool {
     let texts = words.iter().skip(1).map(|word| word.text.as_str());
     let command = texts.clone().position(|text| ["exec", "dlx"].contains(&text));
@@ -329,14 +329,14 @@ pub(super) fn hands_to_shell(program: &str, words: &[ShellWord]) -> bool {
     })
 }
 
-/// The words of a runner before its subcommand.
+/// The words between a runner and its subcommand.
 struct Leading {
     /// The index of the first word after them.
     end: usize,
-    /// Those that a rule need not name.
+    /// The indices of the words that a rule need not name.
     passed_over: Vec<usize>,
-    /// The first one that a rule for the started program does not cover: it chooses another directory, another package or
-    /// another configuration, or nobody knows what it does.
+    /// The index of the first word that a rule for the started program does not cover: it chooses another directory,
+    /// package or configuration, or its effect is unknown.
     unnamed: Option<usize>,
     /// Whether an option is unknown, so that the word after it may be its value.
     is_guessed: bool,
@@ -354,8 +354,8 @@ impl Leading {
     }
 }
 
-/// Reads the options of a runner before its subcommand, and the words that its profile says are passed over
-/// (`yarn workspace NAME`).
+/// Reads the options of a runner before its subcommand, and the words with the trait `passed-over` in its profile
+/// (`yarn workspace NAME`). `takes_value`: whether the word after an unknown option is its value.
 fn leading(walk: &CommandWalk<'_>, words: &[ShellWord], program: &str, takes_value: bool) -> Leading {
     let mut found = Leading::none();
     let Some(profile) = profiles::of(walk.grants.profiles, program) else {
@@ -368,7 +368,7 @@ fn leading(walk: &CommandWalk<'_>, words: &[ShellWord], program: &str, takes_val
     {
         let start = found.end;
         if let Some(length) = profiles::passed_subcommand(profile, &exact_words(words, start)) {
-            // It runs the command somewhere else, so the files here do not decide what is started.
+            // The command runs in another directory, so the files here do not determine what is started.
             found.unnamed = found.unnamed.or(Some(start));
             found.end += length;
             found.passed_over.extend(start..found.end);

@@ -80,7 +80,7 @@ pub struct ShellState {
     pub nested: usize,
     /// Whether its input is something other than the empty standard input of the whole command.
     pub fed: bool,
-    /// Whether standard input certainly is a pipe or a file, as the text of the command shows.
+    /// Whether the text of the command shows that standard input is a pipe or a file.
     pub piped: bool,
     /// Whether it is in the condition of `while`, where `read` is accepted.
     pub reads_lines: bool,

@@ -37,7 +37,7 @@ pub(crate) fn searched(simple: &Simple) -> Vec<&str> {
     dirs
 }
 
-/// The directories that a command searches, or whose names it lists, because no word of it says which.
+/// The directories that a command searches, or whose names it lists, without naming them.
 pub(crate) fn searched_unnamed(simple: &Simple) -> Vec<&str> {
     match searches(simple) || lists(simple) {
         true => chosen(simple),
@@ -45,15 +45,15 @@ pub(crate) fn searched_unnamed(simple: &Simple) -> Vec<&str> {
     }
 }
 
-/// The directories that a searching command chooses itself: none if an operand names what it searches.
+/// The directories that a searching command chooses itself. Empty if an operand names what it searches.
 fn chosen(simple: &Simple) -> Vec<&str> {
-    // An unknown word may be the directory to search; the command is judged again when they are known.
+    // An unknown word may be the directory to search; the command is judged again when its words are known.
     if simple.deferred.is_some() || simple.asks_version || is_told_where(simple) || searches_input(simple) {
         return Vec::new();
     }
     let is_git = simple.program == "git";
-    // `git diff` shows the whole tree from wherever it starts, `git grep` only what is below the directory, unless a word
-    // such as `:/` begins at the top.
+    // `git diff` shows the whole tree from any directory. `git grep` searches only below the current directory, unless
+    // a word such as `:/` starts at the top.
     let stays = git_command(simple) == Some("grep") && !words(simple).any(|word| word.starts_with(':'));
     let whole_tree = is_git && !stays;
     match simple.entered.as_ref().filter(|_| is_git).or(simple.dirs.as_ref()) {
@@ -62,22 +62,22 @@ fn chosen(simple: &Simple) -> Vec<&str> {
     }
 }
 
-/// Whether rg searches its standard input: it does where that is a pipe or a file, unless it reads patterns from it or
-/// lists files.
+/// Whether rg searches its standard input: it does so if that is a pipe or a file, unless it may read patterns from it
+/// (`-f -`) or lists files.
 fn searches_input(simple: &Simple) -> bool {
     let takes_other = |word: &str| takes_file(word) || is_long(word, &["--files", "--type-list"]);
     simple.program == "rg" && simple.piped && !words(simple).any(takes_other)
 }
 
-/// A command whose words are known only at its exec may become one that is allowed only because of its standard input,
-/// which nobody sees there.
+/// If some words are known only at the exec, no command counts as having a pipe as its standard input: the judgement at
+/// the exec cannot see the standard input, so it must not be the reason why a command is allowed.
 pub(crate) fn forget_pipes(reading: &mut CommandReading) {
     if reading.commands.iter().any(|simple| simple.deferred.is_some()) {
         reading.commands.iter_mut().for_each(|simple| simple.piped = false);
     }
 }
 
-/// The subcommand of git: the first word that is neither an option nor the value of one before it.
+/// The subcommand of git: the first word that is neither an option nor the value of an option.
 fn git_command(simple: &Simple) -> Option<&str> {
     let mut words = words(simple);
     loop {
@@ -89,7 +89,7 @@ fn git_command(simple: &Simple) -> Option<&str> {
     }
 }
 
-/// Whether the command lists the names in the directory in which it starts if its words name no place.
+/// Whether the command lists the names in its current directory if its words name no place.
 fn lists(simple: &Simple) -> bool {
     ["dir", "du", "fd", "fdfind", "find", "ls", "tree", "vdir"].contains(&simple.program.as_str())
 }

@@ -321,7 +321,7 @@ pub const SUBCOMMANDS: &[(&[&str], &[&str])] = &[
 /// Programs whose operands list several kinds of objects, each with a group or a name (`pods,svc`, `pod/web`).
 pub const WITH_OBJECTS: &[&str] = KUBECTL;
 
-/// Subcommands that only choose, by the word after them or all at once, where the command that follows runs.
+/// Subcommands that only choose where the following command runs: in the workspace that the next word names, or in all.
 pub const PLACES: &[(&str, &str)] = &[
     ("yarn", "workspace"),
     ("yarn", "workspaces"),
@@ -330,7 +330,8 @@ pub const PLACES: &[(&str, &str)] = &[
     ("pnpm", "m"),
 ];
 
-/// Options that do what another one does as well, by program and long names: the first includes the second.
+/// Options that have the effect of another option too: program, and the long names of the option and of the included
+/// one.
 pub const INCLUDED: &[(&str, &str, &str)] = &[
     ("git", "force-with-lease", "force"),
     ("git", "mirror", "force"),
@@ -339,7 +340,7 @@ pub const INCLUDED: &[(&str, &str, &str)] = &[
     ("git", "prune", "delete"),
 ];
 
-/// Programs that run a script by its name alone as well (`yarn deploy`), if they have no command of that name.
+/// Programs that also run a script without `run` (`yarn deploy`), if they have no command of that name.
 pub const SCRIPT_RUNNERS: [&str; 3] = ["pnpm", "yarn", "bun"];
 
 /// Commands of these programs after which a script is hardly named, or that never are the script of that name. `deploy` is

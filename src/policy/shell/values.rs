@@ -31,7 +31,7 @@ pub struct WordUse {
     pub opens_more: Option<String>,
     /// Whether an operand names what the program reads: a place, or `-` for its standard input.
     pub names_place: bool,
-    /// The directories in which the program works, if an option takes it to others than those of the shell.
+    /// The directories in which the program works, if an option changes them from those of the shell.
     pub entered: Option<Vec<String>>,
 }
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Prefix of the names of groups made by this program.
+/// Prefix of the names of groups that this program creates.
 const PREFIX: &str = "overnight-";
 /// An empty group of this age that no helper holds locked was left behind; a younger one may be about to be locked.
 const LEFT: Duration = Duration::from_secs(2);
@@ -165,8 +165,8 @@ impl Groups {
             .find_map(|group| group.unified.then(|| group.handle.as_fd()))
     }
 
-    /// Moves the calling process, the command, into the groups in which it is not yet; `in_spawn_group` tells whether it
-    /// was created in [`Groups::spawn_group`].
+    /// Moves the calling process, which becomes the command, into the groups in which it is not yet. `in_spawn_group`:
+    /// whether it was created in [`Groups::spawn_group`].
     ///
     /// # Errors
     /// The kernel refuses one of the groups; the process then enters none of the remaining ones.

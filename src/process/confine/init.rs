@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// How long background processes of the command may continue after it has ended.
 const GRACE: Duration = Duration::from_millis(200);
-/// How long it is tried to kill all processes before the parent is told, which goes on.
+/// How long this process tries to kill all others before it reports to the parent, which then continues to kill them.
 pub(super) const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// Starts the command and supervises the tree to its end.
@@ -161,15 +161,15 @@ struct Supervisor<'a> {
 }
 
 impl Supervisor<'_> {
-    /// Waits for the command, gives its remaining processes a moment, then kills them. Returns the wait status, and what
-    /// had to be killed.
+    /// Waits for the command, gives its remaining processes a moment, then kills them. Returns the wait status, and how
+    /// many processes had to be killed.
     fn run(&mut self) -> (i32, Killed) {
         while !reap(self.command, &mut self.status) && self.status.is_none() {
             let patience = if self.watched.is_some() { 5 } else { 250 };
             let here = self.wait(Duration::from_millis(patience).min(self.memory.next()), true);
             let over = self.watched.as_ref().is_some_and(Watch::is_over) || self.memory.look(others);
             if !here || over {
-                // Without a parent nobody goes on.
+                // Without a parent, no other process continues to kill them.
                 let time = if here { HAND_OVER } else { KILL_TIME };
                 return (libc::SIGKILL, end_all(self.command, &mut self.status, time));
             }
@@ -272,16 +272,16 @@ fn machine() -> u64 {
     total.unwrap_or(0)
 }
 
-/// What had to be killed at the end.
+/// Counts of the processes that had to be killed at the end.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Killed {
     /// How many processes there were.
     pub found: u32,
-    /// How many of them were still there when the time was up.
+    /// How many of them still existed when the time was up.
     pub left: u32,
 }
 
-/// Kills every other process below this one, and waits at most this time for their end.
+/// Kills every process below this one, and waits for their end, at most `time`.
 pub(super) fn end_all(command: Pid, status: &mut Option<i32>, time: Duration) -> Killed {
     let until = Instant::now() + time;
     let count = |pids: &[i32]| u32::try_from(pids.len()).unwrap_or(u32::MAX);
@@ -337,8 +337,8 @@ fn unblock_signals() {
     }
 }
 
-/// Like `fork`: `None` in the child. The second value tells whether the child was created in its group of cgroup v2; a
-/// kernel or a group that does not allow that gets it moved there by the child itself.
+/// Like `fork`: `None` in the child. The second value says whether the child was created in its group of cgroup v2. If
+/// the kernel or the group does not allow that, the child moves itself there.
 #[expect(unsafe_code, reason = "the command must be a child that confines itself before exec")]
 pub(super) fn fork_into(groups: &Groups) -> io::Result<(Option<Pid>, bool)> {
     if let Some(group) = groups.spawn_group() {

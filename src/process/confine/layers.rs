@@ -18,7 +18,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// The most commands of one run that have layers at the same time. Further ones can read the caches but add nothing.
+/// Upper limit for the concurrent commands of one run that have layers. Further commands can read the caches but add
+/// nothing.
 const MOST_SLOTS: u32 = 64;
 
 /// Adds the layers to the view. The returned descriptors hold the slots.

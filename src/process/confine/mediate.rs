@@ -72,8 +72,8 @@ const OLDER: [i64; 6] = [
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: [i64; 0] = [];
 
-/// The instructions of a filter that return `action` for the mediated calls and skip others. They expect the number of
-/// the call to be loaded.
+/// The filter instructions that return `action` for the mediated calls and skip others. They expect that the number of
+/// the call is loaded.
 pub(super) fn lines(scope: SignalScope, action: u32) -> Vec<libc::sock_filter> {
     let mut lines = Vec::new();
     for call in OLDER.into_iter().chain(COMMON).chain(ATTRIBUTES) {
@@ -94,7 +94,7 @@ pub(crate) struct Mediator {
 }
 
 impl Mediator {
-    /// For the command of this order, in the process that answers its calls.
+    /// The mediator for the command of this spec. `answering`: which process it runs in.
     pub fn of(spec: &Spec, answering: Answering) -> Self {
         Self {
             places: Places::of(spec),
@@ -175,8 +175,8 @@ enum Act {
     RemoveAttribute(u64),
 }
 
-/// Carries out a change of a file if that is in one of `places`. `is_waiting` says whether the caller is still suspended
-/// in this very call; it is checked after the caller was examined and before anything is changed.
+/// Carries out a change of a file if the file is in one of `places`. `is_waiting` says whether the caller is still
+/// suspended in this very call; it is checked after the caller was examined and before anything is changed.
 fn mediate(places: &Places, asked: &SeccompNotification, is_waiting: impl Fn() -> bool) -> Result<()> {
     let process = asked.thread.unsigned_abs();
     let memory = TracedMemory::of(process)?;

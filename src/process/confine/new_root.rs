@@ -35,7 +35,7 @@ impl TreePart {
         }
     }
 
-    /// As [`TreePart::new`], but only for a directory.
+    /// Like [`TreePart::new`], but only for a directory.
     pub fn dir(path: &Path, attributes: u64) -> Self {
         Self {
             only_dir: true,
@@ -44,23 +44,23 @@ impl TreePart {
     }
 }
 
-/// What happens at a link on the way to a place in the workspace that is covered.
+/// How a symbolic link in the path of a covered place in the workspace is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Links {
     /// It is followed within the new root, as a command would.
     Followed,
-    /// It was put there since the path was found without links: no command may start.
+    /// It was created after the path was found to have no links: the command must not start.
     Refused,
 }
 
-/// What may be done in a mount to get a place for another one.
+/// What may be changed in a mount to create a mount point in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ground {
-    /// Private to this run: what is missing is made, and a link or file on the way is replaced.
+    /// Private to this run: missing directories are created, and a link or file in the path is replaced.
     Private,
-    /// The machine's: nothing can be made, and links are the machine's own.
+    /// The machine's: nothing can be created, and links are trusted.
     Machine,
-    /// The workspace: nothing is made, and no link is followed.
+    /// The workspace: nothing is created, and no link is followed.
     Workspace,
 }
 
@@ -127,8 +127,8 @@ impl NewRoot {
         Ok(())
     }
 
-    /// Mounts a part of the workspace onto itself. One that no longer exists or became a link is left out, and one that a
-    /// layer hides.
+    /// Mounts a part of the workspace onto itself. A part that no longer exists, has become a link, or is hidden by a
+    /// layer is left out.
     ///
     /// # Errors
     /// The part is replaced again and again, or a system call fails.
@@ -171,11 +171,11 @@ impl NewRoot {
         Ok(file.into())
     }
 
-    /// Covers a file with `empty`, or a directory with an empty one in which the `granted` places are mounted again. What
-    /// does not exist needs no cover, and a link has none: what it leads to is covered at its own place.
+    /// Covers a file with `empty`, or a directory with an empty one in which the `granted` places are mounted again. A
+    /// missing entry needs no cover, and a link is not covered: its target is covered at its own path.
     ///
     /// # Errors
-    /// The path was found without links and leads through one now, or a system call fails.
+    /// The path had no links before and leads through one now, or a system call fails.
     pub fn hide(&mut self, path: &Path, links: Links, empty: &OwnedFd, granted: &[PathBuf]) -> io::Result<()> {
         let Some(to) = self.covered(path, links, empty, |kind| !kind.is_dir())? else {
             return Ok(());
@@ -216,8 +216,7 @@ impl NewRoot {
         workspace.ok_or_else(|| io::Error::other("the workspace is not mounted"))
     }
 
-    /// Mounts `file` over what is at a path, if it is of the kind that `fits`. Returns the handle of a directory that does
-    /// not fit.
+    /// Mounts `file` over the entry at a path, if its kind `fits`. Returns the handle of a directory that does not fit.
     fn covered(
         &self,
         path: &Path,
@@ -242,7 +241,7 @@ impl NewRoot {
         Err(io::Error::other("it is replaced again and again by another process"))
     }
 
-    /// The handle of what is at an absolute path, itself not followed if it is a link; `None` if nothing is there.
+    /// The handle of the entry at an absolute path, which is not followed if it is a link. `None` if it does not exist.
     fn found(&self, path: &Path, links: Links) -> io::Result<Option<OwnedFd>> {
         let (top, ground, inside) = self.nearest(path)?;
         let found = match at::handle(top, inside) {
@@ -272,8 +271,8 @@ impl NewRoot {
     }
 }
 
-/// The handle of a directory or empty file at `path` below `top`, which is made if it is missing or of another kind.
-/// Several commands that start at the same moment make the same places of the private directories that they share.
+/// The handle of a directory or empty file at `path` below `top`, which is created if it is missing or of another kind.
+/// Commands that start at the same time may create the same entries in the private directories that they share.
 fn made(top: &OwnedFd, path: &Path, is_dir: bool) -> io::Result<OwnedFd> {
     for _ in 1..TRIES {
         match made_once(top, path, is_dir) {
@@ -284,7 +283,7 @@ fn made(top: &OwnedFd, path: &Path, is_dir: bool) -> io::Result<OwnedFd> {
     Ok(made_once(top, path, is_dir)?)
 }
 
-/// Like [`made`], but fails with `EXIST`, `ISDIR` or `NOENT` if another process makes or removes the place meanwhile.
+/// Like [`made`], but fails with `EXIST`, `ISDIR` or `NOENT` if another process creates or removes the entry meanwhile.
 fn made_once(top: &OwnedFd, path: &Path, is_dir: bool) -> Result<OwnedFd, Errno> {
     let (parent, name) = at::parent_made(top, path)?;
     let fits = |data| FileType::from_raw_mode(data).is_dir() == is_dir && !FileType::from_raw_mode(data).is_symlink();
@@ -313,7 +312,8 @@ fn kind(handle: &OwnedFd) -> io::Result<FileType> {
     Ok(FileType::from_raw_mode(fstat(handle)?.st_mode))
 }
 
-/// A handle of what is at `path` below `top`, and its status; `None` if nothing or a link is there, or a link on the way.
+/// A handle of the entry at `path` below `top`, and its status. `None` if it does not exist, or if it is a link or
+/// reached through one.
 fn there(top: &OwnedFd, path: &Path) -> io::Result<Option<(OwnedFd, Stat)>> {
     let handle = match at::handle(top, path) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),

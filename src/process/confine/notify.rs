@@ -105,7 +105,7 @@ fn listen(mediated: &[libc::sock_filter]) -> io::Result<OwnedFd> {
     listener.ok_or_else(|| io::Error::other("the kernel returned no listener"))
 }
 
-/// `mediated`: the instructions for further calls.
+/// `mediated`: the filter instructions for the mediated calls, see [`mediate::lines`].
 fn program(asks: bool, mediated: &[libc::sock_filter]) -> Vec<libc::sock_filter> {
     let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
     let on_exec = if asks {

@@ -43,7 +43,7 @@ impl Piece {
         })
     }
 
-    /// Attaches it at the file or directory of a handle: no path is resolved, so nobody can redirect it.
+    /// Attaches it at the file or directory of a handle: no path is resolved, so no process can redirect it.
     ///
     /// # Errors
     /// Those of the system calls.

@@ -2,12 +2,12 @@
 //! and lets them reach only the command's own process tree.
 //!
 //! A signal to the caller itself continues in the kernel: while the caller is suspended, its PID belongs to no other
-//! process. Every other signal is sent here, through a descriptor of the process that was checked. If the kernel were to
-//! look the PID up again, it could by then belong to a process outside. So the receiver sees this process as the sender
-//! (`si_pid`), except after `sigqueue`, whose values are passed on.
+//! process. Every other signal is sent by this process, through a descriptor of the process that was checked: if the
+//! kernel looked up the PID again, it could by then belong to a process outside the tree. So the receiver sees this
+//! process as the sender (`si_pid`), except after `sigqueue`, whose `siginfo_t` is passed on.
 //!
-//! A process group is sent to member by member. SIGKILL is repeated until no member is left; of other signals, a
-//! process that is forked meanwhile may get none. A single thread of another process cannot be sent to.
+//! A signal to a process group is sent to each member. SIGKILL is repeated until no new member is found; other signals
+//! may miss a process that is forked meanwhile. A signal to a single thread of another process is refused.
 
 use super::bpf::{EQUAL, LOAD, RETURN, SECOND_ARGUMENT, line};
 use super::peek::TracedMemory;
@@ -31,33 +31,35 @@ const SENDING: [i64; 6] = [
     libc::SYS_pidfd_send_signal,
 ];
 
-/// Of `fcntl`: the owner of a descriptor, to whom the kernel sends SIGIO, SIGURG or the signal of `F_SETSIG`.
+/// Commands of `fcntl` that set the owner of a descriptor: the process to which the kernel sends SIGIO, SIGURG or the
+/// signal of `F_SETSIG`.
 const F_SETOWN: u32 = 8;
 const F_SETOWN_EX: u32 = 15;
-/// Of `ioctl`: the same. Here, and with `F_SETOWN_EX`, the PID is in memory, where it could change after a check.
+/// Requests of `ioctl` that set the owner too. These and `F_SETOWN_EX` take the PID from the caller's memory, where it
+/// could change after a check.
 const FIOSETOWN: u32 = 0x8901;
 const SIOCSPGRP: u32 = 0x8902;
 
 /// Size of `siginfo_t`.
 const INFO_BYTES: usize = 128;
-/// How many steps up a process's ancestors are followed.
+/// Upper limit for the steps from a process up to its ancestors.
 const MOST_STEPS: usize = 65_536;
-/// How often the members of a group are looked for again, to kill those that were forked meanwhile.
+/// Upper limit for the searches for members of a group that were forked meanwhile and must be killed too.
 const MOST_ROUNDS: usize = 100;
 
 const REFUSED: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs();
 
-/// Which process answers the calls of a tree.
+/// Which process answers the suspended calls of a process tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answering {
     /// `init`, the parent of the tree's first process.
     Init,
-    /// The parent of the helper processes: the outer one and its child `init`.
+    /// The parent of the two helper processes, which are the outer one and its child `init`.
     Parent,
 }
 
-/// The instructions that return `action` for calls that [`answer`] takes, refuse those that set an owner by an address,
-/// and skip all others. They expect the number of the call to be loaded.
+/// The filter instructions that return `action` for calls that [`answer`] handles, refuse those that read the new owner
+/// from memory, and skip all others. They expect that the number of the call is loaded.
 pub(super) fn lines(action: u32) -> Vec<libc::sock_filter> {
     let number = |call: i64| u32::try_from(call).unwrap_or(u32::MAX);
     let mut lines = Vec::new();
@@ -83,13 +85,13 @@ pub(super) fn lines(action: u32) -> Vec<libc::sock_filter> {
     lines
 }
 
-/// Whether [`answer`] takes this call.
+/// Whether [`answer`] handles this call.
 pub(super) fn is_taken(call: i64) -> bool {
     SENDING.contains(&call) || call == libc::SYS_fcntl
 }
 
-/// Answers one of the calls for which [`lines`] returns its action. `is_waiting` says whether the caller is still
-/// suspended in this very call.
+/// Answers a call that the filter of [`lines`] has suspended. `is_waiting` says whether the caller is still suspended
+/// in this very call.
 pub(super) fn answer(
     answering: Answering,
     asked: &SeccompNotification,
@@ -101,7 +103,7 @@ pub(super) fn answer(
     let [one, two, three, four, ..] = asked.arguments.map(|argument| argument as u32 as i32);
     let memory = || TracedMemory::of(caller.unsigned_abs());
     let (target, signal, info) = match asked.call {
-        // No owner; this process, or the group that it leads, which has its number.
+        // The owner is removed, or is the caller's process or the group that it leads, whose ID is the same number.
         libc::SYS_fcntl if three == 0 || three.unsigned_abs() == own.unsigned_abs() => return Ok(SeccompReply::GoOn),
         // The kernel checks that the thread belongs to the process.
         libc::SYS_tgkill | libc::SYS_rt_tgsigqueueinfo if one == own => return Ok(SeccompReply::GoOn),
@@ -111,11 +113,11 @@ pub(super) fn answer(
         libc::SYS_kill => (Target::of_kill(one, caller)?, two, None),
         libc::SYS_rt_sigqueueinfo => {
             let mut info = memory()?.bytes(asked.arguments[2], INFO_BYTES)?;
-            // As the kernel does it.
+            // The kernel sets `si_signo` like this too.
             info[..4].copy_from_slice(&two.to_ne_bytes());
             (Target::Process(HeldProcess::of(one)?), two, Some(info))
         }
-        // Without flags, as before Linux 6.9.
+        // Flags exist since Linux 6.9; before, the kernel refused them.
         libc::SYS_pidfd_send_signal if four == 0 => {
             let info = match asked.arguments[2] {
                 0 => None,
@@ -132,7 +134,7 @@ pub(super) fn answer(
     {
         return Err(Errno::PERM);
     }
-    // What was read of the caller did not belong to a later process with its PID.
+    // The caller may have ended, and what was read could be from a later process with its PID.
     if !is_waiting() {
         return Err(Errno::SRCH);
     }
@@ -141,19 +143,19 @@ pub(super) fn answer(
         Target::OwnThread(process, thread) => send_to_thread(process, thread, signal)?,
         Target::Group(group) => match tree.send(signal, |member| member.group() == Ok(group)) {
             Some(sent) => sent?,
-            // Whether there is such a group outside.
+            // Like the kernel, distinguish a group outside the tree from one that does not exist.
             None => match Pid::from_raw(group).map(test_kill_process_group) {
                 Some(Err(Errno::SRCH)) => return Err(Errno::SRCH),
                 _ => return Err(Errno::PERM),
             },
         },
-        // The kernel reports no error if it may send to none of them.
+        // The kernel reports no error if the caller may signal none of them.
         Target::All => tree.send(signal, |member| member.pid != own).unwrap_or(Ok(()))?,
     }
     Ok(SeccompReply::Succeed)
 }
 
-/// Whom a call signals, apart from the caller.
+/// The receivers of a signal, other than the caller itself.
 enum Target {
     Process(HeldProcess),
     /// A thread of the caller's process: the process and the thread.
@@ -165,7 +167,7 @@ enum Target {
 }
 
 impl Target {
-    /// The first argument of `kill`.
+    /// The target for the first argument of `kill`.
     fn of_kill(to: i32, caller: i32) -> Result<Self> {
         Ok(match to {
             0 => Self::Group(HeldProcess::of(caller)?.group()?),
@@ -178,7 +180,7 @@ impl Target {
 
 /// The processes of the caller's command.
 struct OwnTree {
-    /// The helper processes between the command and this process, that of the command first.
+    /// The PIDs of the helper processes between the command and this process; the one nearest to the command is first.
     helpers: Vec<i32>,
 }
 
@@ -199,14 +201,14 @@ impl OwnTree {
         Ok(Self { helpers })
     }
 
-    /// Whether a process is in the tree. It then stays in it: an orphan becomes a child of another process of the tree,
-    /// or of `init`.
+    /// Whether a process is in the tree. A process cannot leave it: an orphan becomes a child of another process of the
+    /// tree, or of `init`.
     fn holds(&self, process: &HeldProcess) -> bool {
         process.ancestors().is_some_and(|line| line.ends_with(&self.helpers))
     }
 
-    /// Sends a signal to the processes of the tree for which `is_wanted` holds, and SIGKILL to those that were forked
-    /// meanwhile too. `None` if there are none; otherwise whether it could be sent to one of them.
+    /// Sends a signal to the processes of the tree for which `is_wanted` is true; SIGKILL also to those that were
+    /// forked meanwhile. `None` if there are none; `Ok` if it could be sent to at least one of them.
     fn send(&self, signal: i32, is_wanted: impl Fn(&HeldProcess) -> bool) -> Option<Result<()>> {
         let top = self.helpers.first().copied().unwrap_or_else(this_process);
         let mut reached = BTreeSet::new();
@@ -230,7 +232,8 @@ impl OwnTree {
     }
 }
 
-/// A process, held by its directory in `/proc`, which does not pass to another process with the same PID.
+/// A process, referred to by a descriptor of its directory in `/proc`, which never refers to a later process with the
+/// same PID.
 struct HeldProcess {
     pid: i32,
     dir: OwnedFd,
@@ -248,7 +251,7 @@ impl HeldProcess {
         Ok(Self { pid, dir })
     }
 
-    /// A field of its `stat`, see proc_pid_stat(5).
+    /// A field of its `stat` file, counted as in proc_pid_stat(5).
     fn field(&self, at: usize) -> Result<i32> {
         let text = read_stat(format!("{}/stat", at::own_link(&self.dir))).ok_or(Errno::SRCH)?;
         StatFields::of(&text)
@@ -264,14 +267,15 @@ impl HeldProcess {
         self.field(5)
     }
 
-    /// Its ancestors below this process, its parent first. `None` if it does not descend from this process, or has ended.
+    /// The PIDs of its ancestors up to, but without, this process; its parent is first. `None` if it does not descend
+    /// from this process, or has ended.
     fn ancestors(&self) -> Option<Vec<i32>> {
         let me = this_process();
         let mut line = Vec::new();
         let mut held: Option<Self> = None;
         for _ in 0..MOST_STEPS {
             let Ok(parent) = held.as_ref().unwrap_or(self).parent() else {
-                // An ancestor that has ended: what was below it has another parent now.
+                // An ancestor has ended, so its children have another parent now: start again.
                 held.take()?;
                 line.clear();
                 continue;
@@ -283,15 +287,15 @@ impl HeldProcess {
                 return None;
             }
             let next = Self::of(parent).ok();
-            // Only if it is the parent after it was opened too is it the parent that is held, and not a later process
-            // with its PID.
+            // If it is still the parent after its directory was opened, the descriptor does not refer to a later
+            // process with the same PID.
             let still = held.as_ref().unwrap_or(self).parent() == Ok(parent);
             match next {
                 Some(next) if still => {
                     line.push(parent);
                     held = Some(next);
                 }
-                // It cannot be seen.
+                // The parent exists, but this process cannot see it.
                 None if still => return None,
                 _ => {}
             }
@@ -315,7 +319,7 @@ impl HeldProcess {
     }
 }
 
-/// Sends a signal to one thread of a process. The kernel checks that the one belongs to the other.
+/// Sends a signal to one thread of a process. The kernel checks that the thread belongs to the process.
 #[expect(unsafe_code, reason = "there is no safe call for it")]
 fn send_to_thread(process: i32, thread: i32, signal: i32) -> Result<()> {
     // SAFETY: all arguments are numbers.
@@ -333,7 +337,7 @@ fn this_process() -> i32 {
     getpid().as_raw_nonzero().get()
 }
 
-/// The process that a thread belongs to.
+/// The PID of the process that a thread belongs to.
 fn thread_group(thread: i32) -> Result<i32> {
     number_in(&format!("/proc/{thread}/status"), "Tgid:").ok_or(Errno::SRCH)
 }
@@ -344,12 +348,12 @@ fn of_descriptor(caller: i32, fd: i32) -> Result<HeldProcess> {
     let named = || number_in(&format!("/proc/{caller}/fdinfo/{fd}"), "Pid:");
     let pid = named().ok_or(Errno::BADF)?;
     let process = HeldProcess::of(pid)?;
-    // If the process has not ended since, it is the one that is held.
+    // If the descriptor still names this PID, `process` is the process that it refers to.
     (named() == Some(pid)).then_some(process).ok_or(Errno::SRCH)
 }
 
-/// The number after `key` in a file of `/proc` with a line for each value. In the name of a program, which is among
-/// them, the kernel replaces line ends.
+/// The number after `key` in a file of `/proc` with a line for each value. A program cannot add a line through its own
+/// name, because the kernel escapes line ends in it.
 fn number_in(file: &str, key: &str) -> Option<i32> {
     let text = std::fs::read(file).ok()?;
     let text = String::from_utf8_lossy(&text);
@@ -363,7 +367,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn only_what_descends_from_this_process_is_held_to_be_below_it() {
+    fn only_descendants_of_this_process_have_ancestors_below_it() {
         let mut shell = Command::new("sh");
         let mut shell = shell.args(["-c", "sleep 60 & echo $!; wait"]);
         shell = shell.stdout(std::process::Stdio::piped());

@@ -25,7 +25,7 @@ pub(crate) struct Preparation {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     pub level: SandboxLevel,
-    /// What keeps signals inside at `landlock`.
+    /// What keeps signals in the command's process tree at level `landlock`.
     pub signals: SignalScope,
     pub workspace: PathBuf,
     pub readable: Vec<PathBuf>,
@@ -118,9 +118,9 @@ pub(crate) enum ChildMessage {
     NoDirectory(String, i32),
     /// The forbidden acts that succeeded.
     Tried(Vec<String>),
-    /// Comes with the proxy's listening socket.
+    /// Sent with the proxy's listening socket.
     Listener,
-    /// Comes with the listener for execs: from now on no exec succeeds without an answer.
+    /// Sent with the listener for execs: from now on no exec succeeds without an answer.
     Witness,
     /// The sandbox was built; whether programs can be judged at exec, and if not, why.
     Witnessed(Result<(), String>),
@@ -131,7 +131,7 @@ pub(crate) enum ChildMessage {
         /// The memory limit in bytes for which it was killed.
         #[serde(default)]
         memory: Option<u64>,
-        /// How many processes could not be killed; the parent goes on.
+        /// How many processes could not be killed; the parent continues to kill them.
         left: u32,
     },
 }

@@ -28,14 +28,15 @@ pub(super) fn succeeded(acts: &Trial) -> Vec<String> {
         .collect()
 }
 
-/// Whether this PID can mean a process outside the sandbox. In a PID namespace it may be that of this process or of
-/// `init`, which are the only ones there: this program has a low one where it is one of the first in a container.
+/// Whether this PID can belong to a process outside the sandbox. If `overnight` is one of the first processes in a
+/// container, its PID is low, and in the PID namespace of the sandbox the same number may be that of this process or of
+/// `init`, the only processes there.
 fn is_outside(process: i32) -> bool {
     let process = Pid::from_raw(process);
     process != Some(getpid()) && process != getppid()
 }
 
-/// Whether a signal to this process is permitted; none is sent.
+/// Whether a signal to this process is permitted. No signal is sent.
 fn may_signal(process: i32) -> bool {
     Pid::from_raw(process).is_some_and(|process| test_kill_process(process).is_ok())
 }

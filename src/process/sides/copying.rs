@@ -18,21 +18,21 @@ use tokio_util::sync::CancellationToken;
 /// The name of the limits on bytes and entries.
 pub(super) const LIMIT: &str = "limit:home";
 
-/// The most bytes and entries that are copied for one command. The time is bounded by that of the run.
+/// Upper limits for the bytes and entries that are copied for one command. The time is limited by that of the run.
 const MOST_BYTES: u64 = 4 << 30;
 const MOST_ENTRIES: usize = 200_000;
-/// Bytes that are copied between two looks at whether the copy is still wanted.
+/// Bytes that are copied between two checks whether the copy was cancelled.
 const PIECE: u64 = 16 << 20;
 /// Up to this size a file is copied whole. Some file systems write it out first when they are asked for its holes.
 const SMALL: u64 = 16 << 10;
-/// The mode of a new file; only files with another one get theirs afterwards.
+/// The mode of a new file. It is changed afterwards only if the original has another mode.
 const NEW: u32 = 0o600;
 
-/// A copy that is being made: what may still be copied.
+/// A copy in progress, with the remaining limits.
 pub(super) struct Copying<'a> {
     bytes: u64,
     entries: usize,
-    /// Cancelled when nobody wants the copy any more.
+    /// Cancelled when the copy is no longer needed.
     stop: &'a CancellationToken,
     /// Whether files may be able to share their blocks: no file system has refused it yet.
     clones: bool,
@@ -52,8 +52,8 @@ impl<'a> Copying<'a> {
         }
     }
 
-    /// Adds what is in `from` and not in `to`, in which no process writes yet. What its owner may not read is left out,
-    /// and so is what was removed in the meantime.
+    /// Copies the entries of `from` that are not in `to`; no process may write in `to` yet. Entries that their owner
+    /// cannot read, and those that are removed meanwhile, are left out.
     ///
     /// # Errors
     /// An entry cannot be read or created, the limit of bytes or entries is reached, or the copy was cancelled. The
@@ -119,7 +119,7 @@ impl<'a> Copying<'a> {
                 }
                 Ok(None)
             }
-            // A pipe or a socket is of no use without the process that made it.
+            // A pipe or a socket is useless without the process that created it.
             _ => Ok(None),
         }
     }
@@ -134,12 +134,12 @@ impl<'a> Copying<'a> {
         let writing = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let made = unless_there(openat(target, name, writing, Mode::from_raw_mode(NEW)))?;
         let Some(to) = made.map(File::from) else {
-            // Copying may be tried again: it counts as before.
+            // The file was copied by an earlier attempt, and counts like then.
             return self.count(counted(&data));
         };
         let filled = self.fill(&from, &to, &data);
         if filled.is_err() {
-            // A part of it would pass for the whole when copying is tried again.
+            // Otherwise a later attempt would take the incomplete copy for a complete one.
             let _ = unlinkat(target, name, AtFlags::empty());
         }
         filled
@@ -162,7 +162,7 @@ impl<'a> Copying<'a> {
         }
     }
 
-    /// Copies the parts of a file that are no holes.
+    /// Copies the parts of a file that are not holes.
     fn copy_parts(&mut self, from: &File, to: &File, size: u64) -> io::Result<()> {
         ftruncate(to, size)?;
         let mut done = 0;
@@ -170,7 +170,7 @@ impl<'a> Copying<'a> {
             let begin = match seek(from, SeekFrom::Data(done)) {
                 // The rest is a hole.
                 Err(Errno::NXIO) => break,
-                // The file system does not tell.
+                // The file system does not report holes.
                 Err(Errno::INVAL) => done,
                 begin => begin?,
             };
@@ -181,7 +181,7 @@ impl<'a> Copying<'a> {
                 self.copy_part(from, to, end - begin)?;
             }
             self.go_on()?;
-            // Also where somebody changes the file meanwhile, this comes to an end.
+            // The loop ends even if another process changes the file meanwhile.
             done = end.max(begin.saturating_add(1));
         }
         Ok(())
@@ -215,8 +215,8 @@ impl<'a> Copying<'a> {
     }
 }
 
-/// Makes a directory, if there is none; returns the mode of the one that is copied. `None` if there is something else, or
-/// it cannot be read.
+/// Creates a directory, if it does not exist, and returns the mode of the original. `None` if another kind of entry is
+/// there, or the original cannot be read.
 fn make_dir((source, target): Pair<'_>, name: &OsStr) -> io::Result<Option<u32>> {
     let Some(data) = unless_left_out(at::stat(source, name))? else {
         return Ok(None);
@@ -229,7 +229,7 @@ fn make_dir((source, target): Pair<'_>, name: &OsStr) -> io::Result<Option<u32>>
     Ok(is_there.then_some(data.st_mode & 0o777))
 }
 
-/// The bytes of a file that are not in holes, as far as its status tells.
+/// The bytes of a file that are not in holes, according to its status.
 fn counted(data: &Metadata) -> u64 {
     match data.len() {
         size @ ..=SMALL => size,
@@ -237,7 +237,7 @@ fn counted(data: &Metadata) -> u64 {
     }
 }
 
-/// What was read; `None` if an entry cannot be read by its owner, or no longer exists.
+/// The result of reading an entry. `None` if its owner cannot read it, or it no longer exists.
 fn unless_left_out<T>(read: rustix::io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => Ok(None),
@@ -245,7 +245,7 @@ fn unless_left_out<T>(read: rustix::io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// What was made; `None` if there was something at its place.
+/// The result of creating an entry. `None` if an entry of this name exists.
 fn unless_there<T>(made: rustix::io::Result<T>) -> io::Result<Option<T>> {
     match made {
         Err(Errno::EXIST) => Ok(None),
@@ -253,7 +253,7 @@ fn unless_there<T>(made: rustix::io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// An error of the system with the path at which it occurred; other errors name what is to be done.
+/// Adds the path to an error of the system. Other errors are unchanged: they already say what to do.
 fn of_path(path: &Path, error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(_) => io::Error::new(error.kind(), format!("{}: {error}", path.display())),

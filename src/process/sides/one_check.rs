@@ -48,8 +48,9 @@ impl Confinement {
         Ok((own, Some(check)))
     }
 
-    /// As [`Confinement::of_check`], for a program of the policy that rewrites a call of the model. It may execute code that
-    /// the model wrote, and what it prints goes to the model: files that are hidden from the model stay hidden.
+    /// Like [`Confinement::of_check`], for a program of the policy that rewrites a call of the model. It may execute
+    /// code that the model wrote, and its output goes to the model, so files that are hidden from the model stay
+    /// hidden.
     ///
     /// # Errors
     /// As for [`Confinement::of_check`].
@@ -103,7 +104,7 @@ impl OneCheck {
         Ok(())
     }
 
-    /// The check reads the author's layers and writes to layers of its own. Kept ones belong to all commands.
+    /// Makes the check read the author's layers and write to its own layers. Kept layers belong to all commands.
     fn put_layers_above(&self, confinement: &mut Confinement) {
         let authors = self.sides.layers(Side::Author);
         if confinement.placed.slots != authors {
@@ -114,7 +115,7 @@ impl OneCheck {
         placed.below = Some(authors);
     }
 
-    /// Gives the author its own directories again, and removes what the check has left there. No process of it may be
+    /// Restores the author's directories, and removes what the check has left there. No process of the check may be
     /// alive.
     ///
     /// # Errors

@@ -178,10 +178,10 @@ async fn a_daemon_does_not_outlive_its_command() {
     assert!(!lives("3013.5"));
 }
 
-/// A process that stops on its way out, because it is traced, as one that waits for a disk.
+/// A tracer stops the process while it exits, so that it stays alive after SIGKILL like one that waits for a disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[expect(unsafe_code, reason = "processes are traced by system calls")]
-async fn what_cannot_be_killed_is_told() {
+async fn a_process_that_cannot_be_killed_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let (end, ends) = std::sync::mpsc::channel::<()>();
@@ -199,7 +199,7 @@ async fn what_cannot_be_killed_is_told() {
         let is_traced = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, libc::PTRACE_O_TRACEEXIT) == 0 };
         tell.send(is_traced.then_some(pid)).unwrap();
         std::fs::write(traced, "").unwrap();
-        // The end of this thread lets it go on.
+        // When this thread ends, the traced process continues.
         let _ = ends.recv();
     });
     let text = "sleep 3019.5 >/dev/null 2>&1 & echo $! > pid; until [ -e traced ]; do sleep 0.01; done; echo done";

@@ -142,7 +142,8 @@ pub(crate) struct OpenedUp {
 }
 
 impl OpenedUp {
-    /// Adds the rights of its owner to a directory that they are missing from, which a command can do to its own.
+    /// Gives the owner of a directory the rights that are missing. A command could do the same with its own
+    /// directories.
     pub fn of(dir: OwnedFd) -> Result<Self> {
         let data = fstat(&dir)?;
         let mode = data.st_mode & 0o7777;
@@ -161,13 +162,13 @@ impl OpenedUp {
 impl Drop for OpenedUp {
     fn drop(&mut self) {
         if let Some(mode) = self.mode {
-            // If this fails, its owner may do more there than before.
+            // If this fails, the owner has more rights there than before.
             let _ = set_mode(&self.dir, mode);
         }
     }
 }
 
-/// Like [`parent`], but the directory may be one whose mode, or that of a directory on the way, denies access to its owner.
+/// Like [`parent`], even if the mode of the directory, or of a directory in the path, denies access to its owner.
 pub(crate) fn parent_opened_up<'a>(root: &OwnedFd, path: &'a Path) -> Result<(OpenedUp, &'a OsStr)> {
     match parent(root, path) {
         Err(Errno::ACCESS) => {
@@ -184,7 +185,7 @@ pub(crate) fn parent_opened_up<'a>(root: &OwnedFd, path: &'a Path) -> Result<(Op
     }
 }
 
-/// Renames an entry to a name that is free.
+/// Renames an entry to an unused name.
 pub(crate) fn rename_to_free(from: (&OwnedFd, &OsStr), to: (&OwnedFd, &OsStr)) -> Result<()> {
     match renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
         // Some file systems do not know the flag.
@@ -198,7 +199,7 @@ pub(crate) fn stat(dir: &OwnedFd, name: &OsStr) -> Result<Stat> {
     statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// When an entry was created. `None` where the file system does not record it.
+/// When an entry was created. `None` if the file system does not record it.
 pub(crate) fn created(dir: &OwnedFd, name: &OsStr) -> Option<SystemTime> {
     let data = statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BTIME).ok()?;
     let is_known = StatxFlags::from_bits_retain(data.stx_mask).contains(StatxFlags::BTIME);
@@ -370,7 +371,7 @@ pub(crate) fn attributes(handle: &impl AsRawFd) -> Result<Attributes> {
     Ok(found)
 }
 
-/// As [`attributes`], of a file that is open for reading. Most files have none, which takes one call.
+/// Like [`attributes`], for a file that is open for reading. For most files, which have none, it takes one call.
 pub(crate) fn attributes_of_open(file: &File) -> Result<Attributes> {
     match flistxattr_query(file) {
         Ok(0) | Err(Errno::NOTSUP) => Ok(Attributes::new()),

@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The most changes that are named one by one; further ones are counted under `.`.
+/// Upper limit for the changes that are listed; further ones are counted under `.`.
 const MOST_NAMED: usize = 10_000;
 
 impl WriteGuard {
@@ -45,7 +45,7 @@ impl WriteGuard {
         for path in restored {
             undone.add(&path, self.reason(&path), PathChange::Deleted, true);
         }
-        // Only now, since they may have held directories that were moved back.
+        // Done last, because they may have contained directories that were moved back.
         for fresh in displaced.iter().map(Path::new) {
             let gone = self.move_back_contents(fresh, &mut undone) && at::remove_below(&self.root, fresh).is_ok();
             if !gone {
@@ -55,7 +55,7 @@ impl WriteGuard {
         let mut last = None;
         for (path, node) in &self.before {
             if !self.is_surely_unchanged(path, node, &mut last) {
-                // What is put back may replace the directory.
+                // An entry that is put back may replace the directory.
                 last = None;
                 self.old(path, node, &mut undone);
             }
@@ -119,8 +119,9 @@ impl WriteGuard {
         }
     }
 
-    /// Puts back everything that the command removed by its grant if anything that it wrote was undone: what of that
-    /// replaced which file is not known. `gzip a` under a grant of `a` alone would otherwise leave neither `a` nor `a.gz`.
+    /// Puts back everything that the command removed by its grant if any of its writes was undone, because it is not
+    /// known which new file replaced which old one. `gzip a` under a grant of `a` alone would otherwise leave neither
+    /// `a` nor `a.gz`.
     fn removals(&self, undone: &mut Undo) {
         let is_lost = |one: &Undone| {
             matches!(one.change, PathChange::Added | PathChange::Modified) && !one.code.starts_with("limit:")
@@ -149,7 +150,8 @@ impl WriteGuard {
         self.allowed().is_by_tools(&self.root, path) || paths.any(|granted| holds(granted, path, &*self.closed))
     }
 
-    /// Whether a directory below a place under rules may be gone: every file that was in it may be removed.
+    /// Whether a directory below a place under rules may be removed: the rules allow to remove every file that was in
+    /// it.
     fn may_go(&self, dir: &Path) -> bool {
         let mut paths = self.allowed().paths.iter();
         let below = (Bound::Excluded(dir), Bound::Unbounded);
@@ -168,7 +170,7 @@ impl WriteGuard {
             && matches!(node.kind, NodeKind::File(_))
             && matches!(self.grant_match(path, false), GrantMatch::Not(..))
         {
-            // If this fails, only the time differs.
+            // If this fails, only the modification time differs.
             let _ = at::file(&self.root, path).and_then(|file| at::set_modified(&file, node.print.modified));
         }
     }
@@ -194,7 +196,8 @@ impl WriteGuard {
             Some(now) if now.is_same_content(&node.print) => PathChange::Mode,
             Some(_) => PathChange::Modified,
         };
-        // The other links of an object that another repository shares may have been written, and are out of reach.
+        // If another repository shares the object, the command may have written it through the other hard links, which
+        // this process cannot restore.
         let is_shared = node.is_sealed_object(path) && node.print.links > 1;
         let is_replaced = now.is_some_and(|now| now.inode != node.print.inode);
         let is_free =
@@ -207,8 +210,8 @@ impl WriteGuard {
         undone.add(path, (code, rule), change, restored);
     }
 
-    /// Moves away what is at or below a path and was elsewhere before, since removing or replacing it would destroy it.
-    /// `false` if that was not possible: then the path must stay as it is.
+    /// Moves away entries at or below a path that were elsewhere before, because removing or replacing them would
+    /// destroy them. `false` if that was not possible: then the path must stay as it is.
     fn move_back_contents(&self, path: &Path, undone: &mut Undo) -> bool {
         let moved = self.move_back_from(path);
         for (origin, is_dir) in &moved.paths {
@@ -223,7 +226,7 @@ impl WriteGuard {
         !moved.is_left
     }
 
-    /// As [`WriteGuard::move_back_contents`], for a file that now is where a directory above the path was.
+    /// Like [`WriteGuard::move_back_contents`], for a file that is now at the place of a parent directory of the path.
     fn move_back_blocking_file(&self, path: &Path, undone: &mut Undo) -> bool {
         if !matches!(at::parent(&self.root, path), Err(Errno::NOTDIR | Errno::LOOP)) {
             return true;

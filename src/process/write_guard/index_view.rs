@@ -1,8 +1,9 @@
-//! Git's index for commands from which files are hidden: the entries of hidden files are marked, so that git takes these
-//! files as unchanged, prints no contents of theirs as removed, and records none as empty. A command that cannot write an
-//! index sees a marked copy of it. One that can write it gets the marks in the index itself; they are removed when it has
-//! ended. Hidden files that git does not track are in the copy of `info/exclude` that a command sees, or without one in the
-//! private home's patterns, so that none is added. What is added nevertheless is taken out again, if the index still has it at the end.
+//! Git's index for commands from which files are hidden: the entries of hidden files are marked, so that git treats
+//! these files as unchanged, does not print their contents as removed, and does not record them as empty. A command
+//! that cannot write an index sees a marked copy of it. For a command that can write it, the marks are set in the index
+//! itself and removed when the command has ended. Hidden files that git does not track are added to the copy of
+//! `info/exclude` that a command sees, or, if there is none, to the patterns in the private home, so that git does not
+//! add them. A file that is added nevertheless is removed from the index when the command has ended.
 
 use super::at;
 use crate::base::event::PathChange;
@@ -25,24 +26,25 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The most bytes of an index: some four million files.
+/// Upper limit in bytes for an index: some four million files.
 const MOST_BYTES: u64 = 512 << 20;
 /// How often, and after which pauses, a locked index is tried again: another command of the run may hold it.
 const LOCK_TRIES: usize = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(25);
-/// The most bytes of a `.git` file, which holds one path.
+/// Upper limit in bytes for a `.git` file, which contains one path.
 const MOST_POINTER: u64 = 8192;
-/// The most bytes of `info/exclude`.
+/// Upper limit in bytes for `info/exclude`.
 const MOST_EXCLUDE: u64 = 4 << 20;
-/// Patterns for files that git does not track, in a git directory.
+/// The file with ignore patterns, in a git directory.
 const EXCLUDE: &str = "info/exclude";
 /// The index, in a git directory.
 const INDEX: &str = "index";
-/// Patterns for files that git does not track, in the home: git reads them if no setting names another file.
+/// The file with ignore patterns, in the home: git reads it if no setting names another file.
 const USER_EXCLUDE: &str = ".config/git/ignore";
-/// Beginning of the names of files that say which marks must go from an index. A process that is killed leaves them.
+/// Beginning of the names of files that say which marks must be removed from an index. A killed process leaves them.
 const MARKS: &str = "marks-";
-/// The most copies of one index: commands of steps, of servers and of the model may have different files hidden.
+/// Upper limit for the copies of one index: different files may be hidden from commands of steps, of servers and of the
+/// model.
 const MOST_COPIES: usize = 8;
 
 /// Paths relative to the top of a repository.
@@ -75,15 +77,15 @@ pub(super) struct IndexViews {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Where the copies are; made with the first one.
+    /// The directory of the copies, created with the first one.
     dir: Option<Temporary>,
-    /// The copies of each index as it was last read, by the files that are hidden in it.
+    /// The copies of each index in its last read state, by the files that are hidden in it.
     copies: BTreeMap<PathBuf, MarkedCopies>,
     /// The number of copies made so far.
     made: u64,
     /// The indexes with marks, by their path in the workspace.
     marked: BTreeMap<PathBuf, InPlace>,
-    /// Whether the marks of killed processes are gone.
+    /// Whether the marks of killed processes were removed.
     is_clean: bool,
 }
 
@@ -100,7 +102,7 @@ struct CopyFile(PathBuf);
 
 impl Drop for CopyFile {
     fn drop(&mut self) {
-        // If this fails, it goes with its directory when the run ends.
+        // If this fails, it is removed with its directory when the run ends.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -112,11 +114,11 @@ struct InPlace {
     users: usize,
     /// The entries that had no mark before.
     added: Names,
-    /// Where these are recorded.
+    /// The files in which these entries are recorded.
     records: Vec<CopyFile>,
 }
 
-/// What tells a file from what it was before.
+/// Metadata that shows whether a file has changed.
 #[derive(Debug, PartialEq, Eq)]
 struct FileState {
     inode: u64,
@@ -136,8 +138,8 @@ impl FileState {
     }
 }
 
-/// What one command needs of the indexes while it runs. On drop the marks that were made for it in indexes of the
-/// workspace are removed.
+/// The copies and marks of indexes that one command needs while it runs. On drop, the marks that were set for it in
+/// indexes of the workspace are removed.
 #[derive(Debug)]
 pub(super) struct IndexView {
     views: Arc<IndexViews>,
@@ -170,15 +172,15 @@ impl WritableIndex {
 }
 
 impl IndexView {
-    /// Call it when the command has ended. What it recorded of hidden files, which are empty for it, is taken out of the
-    /// indexes again. Returns these files.
+    /// Call it when the command has ended. Removes entries from the indexes that the command recorded for hidden files,
+    /// which are empty for it. Returns these files.
     pub fn end(self) -> Vec<Undone> {
         self.writable.iter().flat_map(|index| self.taken_out(index)).collect()
     }
 
     fn taken_out(&self, index: &WritableIndex) -> Vec<Undone> {
         let mut found = Names::new();
-        // One that cannot be read is none for git either.
+        // If it cannot be read here, git cannot read it either.
         let _ = rewritten(&self.root, &index.path, &mut |entry| {
             if index.is_recorded(&entry) {
                 found.insert(entry.path.to_vec());
@@ -191,7 +193,7 @@ impl IndexView {
                 .map(Path::to_path_buf)
                 .unwrap_or(path)
         };
-        // A file that is empty was recorded as it is.
+        // If the file is really empty, it was recorded correctly.
         found.retain(|name| {
             let data = at::stat_below(&self.root, &of_tree(name));
             !data.is_ok_and(|data| data.st_size == 0)
@@ -205,7 +207,7 @@ impl IndexView {
             true => NextEntry::Removed,
             false => NextEntry::marked_if(entry.is_marked),
         });
-        // A commit that was made meanwhile may have them too.
+        // A commit that the command made may contain these files too.
         let restored = out.is_ok() && Head::of(&self.places, &index.git_dir) == index.head;
         let undone = found.iter().map(|name| Undone {
             path: of_tree(name).to_string_lossy().into_owned(),
@@ -218,7 +220,7 @@ impl IndexView {
     }
 }
 
-/// What names the current commit of a repository: its `HEAD`, and the branch that this names.
+/// The content of the files that determine the current commit of a repository: `HEAD`, and the branch that it names.
 #[derive(Debug, PartialEq, Eq)]
 struct Head(Vec<Option<Vec<u8>>>);
 
@@ -238,14 +240,14 @@ impl Head {
         let common = common.as_ref().unwrap_or(git_dir);
         let branch = head.as_deref().and_then(|head| head.strip_prefix(b"ref:"));
         let branch = branch.and_then(|branch| read(common, &text(branch)));
-        // With this format no branch has a file of its own.
+        // In this format a branch is not a file.
         let tables = read(common, Path::new("reftable/tables.list"));
         Self(vec![head, branch, tables])
     }
 }
 
 /// The directories in which commands see git directories: the workspace, and those that they may read. A git directory
-/// elsewhere is ignored, whatever a file or link in the workspace names.
+/// elsewhere is ignored, even if a file or link in the workspace leads to it.
 #[derive(Debug)]
 struct Places(Vec<(PathBuf, Arc<OwnedFd>)>);
 
@@ -299,8 +301,8 @@ impl GitDir {
         }
     }
 
-    /// Its index as a directory and a name. Git follows a link; one that leads out of the place where this directory is
-    /// leads to nothing that a command sees.
+    /// Its index as a directory and a name. Git follows a link; a link that leads out of `root` leads to nothing that a
+    /// command sees.
     fn index(&self) -> (GitDir, PathBuf) {
         let path = self.path().join(INDEX);
         let real = path.canonicalize().unwrap_or(path);
@@ -330,7 +332,7 @@ impl Drop for IndexView {
                 continue;
             }
             if let Some(marked) = state.marked.remove(index) {
-                // If this fails, the marks stay: git then overlooks changes of these files, and loses nothing.
+                // If this fails, the marks stay: git then does not notice changes of these files, but no data is lost.
                 let _ = set(&self.root, index, &mut |entry| {
                     NextEntry::marked_if(entry.is_marked && !marked.added.contains(entry.path))
                 });
@@ -340,9 +342,9 @@ impl Drop for IndexView {
 }
 
 impl IndexViews {
-    /// Lets a command see the indexes of the repositories that have `hidden` files with these files as unchanged; that of
-    /// the repository of which the workspace is a subdirectory, also with all that lies outside the workspace. `None` if
-    /// there is no such repository.
+    /// Prepares the indexes of the repositories with `hidden` files, so that a command sees these files as unchanged.
+    /// If the workspace is a subdirectory of a repository, its index also shows everything outside the workspace as
+    /// unchanged. `None` if there is no such repository.
     ///
     /// # Errors
     /// An index that cannot be read or marked: the command must not be started.
@@ -431,7 +433,7 @@ impl IndexViews {
             }
         }
         if !without_exclude.is_empty() {
-            // What is added all the same is taken out when the command has ended.
+            // Files that are added nevertheless are removed from the index when the command has ended.
             if let Ok(Some((place, copy))) = self.user_exclude(confinement, &without_exclude) {
                 reach.shown.push((place, copy.0.clone()));
                 view.copies.push(Arc::new(copy));
@@ -440,15 +442,15 @@ impl IndexViews {
         Ok(Some(view))
     }
 
-    /// A list of these files where git looks for its user's patterns in the private home, for repositories that have no
-    /// `info/exclude`, and where the command sees it. `None` without a private home.
+    /// A list of these files for repositories without `info/exclude`, and the path of the user's ignore file in the
+    /// private home, over which it is mounted. `None` without a private home.
     fn user_exclude(&self, confinement: &Confinement, names: &Names) -> io::Result<Option<(PathBuf, CopyFile)>> {
         let home = confinement.env.iter().find(|(name, _)| name == "HOME");
         let mut places = confinement.placed.writable.iter();
         let Some((home, seen)) = home.and_then(|(_, home)| places.find(|(_, seen)| *seen == Path::new(home))) else {
             return Ok(None);
         };
-        // A mount needs a file below it. What commands left there is replaced, and no link of theirs is followed.
+        // A mount needs an existing file. An entry that commands left there is replaced, and no link is followed.
         let (dir, name) = at::parent_made(&at::root(home)?, Path::new(USER_EXCLUDE))?;
         let is_file = at::stat(&dir, name).is_ok_and(|data| FileType::from_raw_mode(data.st_mode).is_file());
         if !is_file {
@@ -462,7 +464,7 @@ impl IndexViews {
         Ok(Some((seen.join(USER_EXCLUDE), copy)))
     }
 
-    /// Removes, once, the marks that killed processes left: they would be taken for those of the user.
+    /// Removes, once, the marks that killed processes left: they would be taken for marks of the user.
     fn clean(&self) {
         let mut state = lock(&self.state);
         if !std::mem::replace(&mut state.is_clean, true) {
@@ -491,8 +493,8 @@ impl IndexViews {
         })
     }
 
-    /// The copy of a file for these unseen files: what `make` returns, as long as the file stays as it is. `None` if the file does
-    /// not exist or `make` returns `None`.
+    /// The copy of a file for these hidden files. `make` creates it, again whenever the file has changed. `None` if the
+    /// file does not exist or `make` returns `None`.
     fn kept_copy(
         &self,
         dir: &GitDir,
@@ -524,8 +526,8 @@ impl IndexViews {
         Ok(copy)
     }
 
-    /// Marks an index of the workspace for one more command. Returns whether it has marks that must go again, and which
-    /// hidden files are empty in it.
+    /// Marks an index of the workspace for one more command. Returns whether it has marks that must be removed later,
+    /// and which hidden files are empty in it.
     fn mark(&self, view: &IndexView, index: &Path, unseen: &Unseen) -> Result<(bool, Names), String> {
         let root = &view.root;
         let mut state = lock(&self.state);
@@ -551,7 +553,7 @@ impl IndexViews {
         }
         let mut record = None;
         if !new.is_empty() {
-            // First, so that no moment is without it.
+            // Recorded first, so that no mark is ever without a record.
             let made = state.new_record(&view.workspace, index, &new);
             record = Some(made.map_err(|error| temporary::why_not(&error))?);
             set(root, index, &mut |entry| marked_too(entry, unseen))?;
@@ -569,7 +571,7 @@ impl IndexViews {
 }
 
 impl State {
-    /// Remembers the copy of a file in this state for these unseen files.
+    /// Remembers the copy of a file in this state for these hidden files.
     fn remember(&mut self, path: &Path, of: FileState, unseen: Unseen, copy: Option<Arc<CopyFile>>) {
         let is_current = self
             .copies
@@ -639,7 +641,7 @@ fn unmark(record: &Path) -> bool {
     };
     let names: BTreeSet<&[u8]> = parts.collect();
     let index = Path::new(OsStr::from_bytes(index));
-    // Nothing has marks where the workspace or its repository is gone.
+    // If the workspace or its repository no longer exists, there are no marks.
     let Ok(root) = at::root(Path::new(OsStr::from_bytes(workspace))) else {
         return true;
     };
@@ -647,8 +649,8 @@ fn unmark(record: &Path) -> bool {
     at::stat_below(&root, index).is_err() || set(&root, index, &mut { unmarked }).is_ok()
 }
 
-/// The git directories of the repositories that contain these files, and the files relative to each repository's top. Of
-/// nested ones all count: whatever the inner one is, the outer one may track the file.
+/// The git directories of the repositories that contain these files, and the files relative to each repository's top.
+/// For nested repositories all count, because the outer one may track the file too.
 fn repositories(hidden: &[PathBuf]) -> BTreeMap<PathBuf, Unseen> {
     let mut dirs: BTreeMap<&Path, Option<PathBuf>> = BTreeMap::new();
     let mut found: BTreeMap<PathBuf, Unseen> = BTreeMap::new();
@@ -681,12 +683,12 @@ fn outer(confinement: &Confinement) -> Option<(PathBuf, Vec<u8>)> {
     (!below.is_empty() && is_seen).then(|| (dir, [below, b"/"].concat()))
 }
 
-/// An entry with its mark, and with one where these files are not seen.
+/// The entry, marked if it has a mark already or is one of these hidden files.
 fn marked_too(entry: IndexEntry<'_>, unseen: &Unseen) -> NextEntry {
     NextEntry::marked_if(entry.is_marked || unseen.has(&entry))
 }
 
-/// Adds the pattern of each path, a line each; a name with a line break has none.
+/// Adds a line with the pattern of each path. A name with a line break has no pattern.
 fn add_patterns(bytes: &mut Vec<u8>, names: &Names) {
     for name in names.iter().filter(|name| !name.contains(&b'\n')) {
         bytes.extend(exact_pattern(name));
@@ -694,7 +696,7 @@ fn add_patterns(bytes: &mut Vec<u8>, names: &Names) {
     }
 }
 
-/// The pattern of a `.gitignore` that fits this path from the top, and nothing else.
+/// The `.gitignore` pattern that matches only this path, from the top of the repository.
 fn exact_pattern(path: &[u8]) -> Vec<u8> {
     let mut pattern = vec![b'/'];
     for byte in path {
@@ -706,7 +708,7 @@ fn exact_pattern(path: &[u8]) -> Vec<u8> {
     pattern
 }
 
-/// The git directory of the repository whose top is `top`. Git takes none without these entries.
+/// The git directory of the repository whose top is `top`. Git does not accept one without these entries.
 fn git_dir(top: &Path) -> Option<PathBuf> {
     let dir = named_git_dir(top)?;
     is_git_dir(&dir).then_some(dir)
@@ -728,8 +730,8 @@ fn named_git_dir(top: &Path) -> Option<PathBuf> {
     top.join(OsStr::from_bytes(named)).canonicalize().ok()
 }
 
-/// Opens what is at a path for reading, itself not followed if it is a link; `None` if nothing is there. Never waits for
-/// a FIFO.
+/// Opens the entry at a path for reading, without following it if it is a link. `None` if it does not exist. Never
+/// waits for a FIFO.
 fn opened(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     match openat(CWD, path, flags, Mode::empty()) {

@@ -1,7 +1,7 @@
-//! Hard links that lead out of the workspace. Package managers link files of environments from their caches: such a
-//! file is the same file there, and a command that writes it in place would change it there too. So before the first
-//! command of a run that may write, each such file of the workspace becomes a copy, which no other place shares. Where
-//! that is impossible, level `full` mounts the file read-only, and at the other levels no such command is started.
+//! Hard links to files outside the workspace. Package managers hard-link files of environments from their caches, so a
+//! command that writes such a file in place would change it in the cache too. Before the first command of a run that
+//! may write, each such file of the workspace is replaced by a copy. If that is impossible, level `full` mounts the
+//! file read-only, and at the other levels no such command is started.
 
 use super::node::Print;
 use super::walk::{self, Linked, MOST_TIME, TreeWalk, WalkResult};
@@ -24,10 +24,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// The most bytes that are copied. If exceeded, no command that may write is started (`limit:guard_links`).
+/// Upper limit in bytes for the copies. If exceeded, no command that may write is started (`limit:guard_links`).
 const MOST_BYTES: u64 = 8 << 30;
 
-/// Bytes that are copied before the time is looked at again.
+/// Bytes that are copied between two checks of the time limit.
 const PART: u64 = 16 << 20;
 
 /// Whether the files of a run's workspace were separated from those outside; done once per run. Then it holds the paths
@@ -36,8 +36,8 @@ const PART: u64 = 16 << 20;
 pub struct SeparatedLinks(Mutex<Option<Vec<PathBuf>>>);
 
 impl SeparatedLinks {
-    /// Separates them, unless that was done, and returns the paths that must be mounted read-only. What failed is tried
-    /// again for the next command: the cause may be gone.
+    /// Separates the files, if that was not done before, and returns the paths that must be mounted read-only. If it
+    /// fails, it is tried again for the next command, because the cause may not last.
     ///
     /// # Errors
     /// The name of a limit that was reached, and what to do. No command that may write must be started.
@@ -77,7 +77,7 @@ pub(super) fn separate_files(
 ) -> Result<Vec<PathBuf>, String> {
     let mut files = leading_out(found);
     if size(&files) > most_bytes {
-        // Those that are left anyway take no space. This opens each directory, so it is not done for every tree.
+        // Files that are left as they are take no space. This opens each directory, so it is not done for every tree.
         files.retain(|names| {
             !names
                 .iter()
@@ -227,8 +227,8 @@ fn is_read_only(dir: &OwnedFd) -> rustix::io::Result<bool> {
     Ok(fstatvfs(dir)?.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// Whether nobody can write a file without a privilege that no command has. File systems that do not tell have no such
-/// attribute.
+/// Whether a file is immutable, so that writing it needs a privilege that no command has. File systems that do not
+/// report this attribute do not have it.
 fn is_immutable(dir: &OwnedFd, name: &OsStr) -> bool {
     statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty())
         .is_ok_and(|data| data.stx_attributes.contains(StatxAttributes::IMMUTABLE))
@@ -263,8 +263,8 @@ fn copy(source: &File, dir: &OwnedFd, until: Instant) -> io::Result<Option<Strin
     Ok(filled?.then_some(fresh))
 }
 
-/// Copies content, owner, mode, attributes and times. File systems that can share the blocks of both files do so.
-/// `false` if the group cannot be given, and with another one it would matter.
+/// Copies content, owner, mode, attributes and times. The blocks are shared if the file system can do so. `false` if
+/// the group cannot be set and the mode makes a difference between groups.
 fn fill(source: &File, to: &mut File, until: Instant) -> io::Result<bool> {
     let data = source.metadata()?;
     let handle = OwnedFd::from(to.try_clone()?);

@@ -1,6 +1,6 @@
-//! The files that a command at level `full` must not read, at every path where it would see them. The list is made again
-//! before a command starts if the tree may have changed since, so that neither a later step nor a rename brings one into
-//! view. Steps and checks see again what the run's own steps and checks made.
+//! The files that a command at level `full` must not read, at every path where it would see them. The list is created
+//! again before a command starts if the tree may have changed since, so that neither a later step nor a rename reveals
+//! a file. Steps and checks can read files that the run's own steps and checks created.
 
 use super::index_view::{IndexView, IndexViews};
 use super::walk::{Known, Over, TreeWalk};
@@ -23,17 +23,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The most files, because each costs a mount in every command. If exceeded, no command is started.
+/// Upper limit for the files, because each needs a mount in every command. If exceeded, no command is started.
 const MOST_FILES: usize = 1_000;
-/// The most copies of git's configuration; further ones are hidden as a whole.
+/// Upper limit for the copies of git's configuration; further files are hidden as a whole.
 const MOST_COPIES: usize = 100;
-/// The most files that git's configuration includes. If exceeded, no command is started.
+/// Upper limit for the files that git's configuration includes. If exceeded, no command is started.
 const MOST_INCLUDED: usize = 1_000;
-/// The most bytes of a file that may be a certificate; a longer one is hidden. The bundle of all authorities has 300 KB.
+/// Upper limit in bytes for a file that may be a certificate; a longer one is hidden. The bundle of all authorities has
+/// 300 KB.
 const MOST_CERTIFICATE: u64 = 2 << 20;
-/// The most bytes of all such files in one look; further ones are hidden.
+/// Upper limit in bytes for all such files in one search; further ones are hidden.
 const MOST_EXAMINED: u64 = 32 << 20;
-/// What certificates and public keys are called in the form of PEM.
+/// The PEM labels of certificates and public keys.
 const PUBLIC_LABELS: [&str; 9] = [
     "CERTIFICATE",
     "TRUSTED CERTIFICATE",
@@ -59,19 +60,19 @@ pub trait SecretPaths: Send + Sync + fmt::Debug {
     fn is_open_without_key(&self, path: &str) -> bool;
 }
 
-/// The masks of a run's commands, and whether they are still those of the tree.
+/// The masks of a run's commands, and whether they may be out of date.
 #[derive(Debug, Default)]
 pub struct Masks {
     rules: Option<Arc<dyn SecretPaths>>,
-    /// Whether something that may write has been started since the list was made.
+    /// Whether a command that may write was started since the list was created.
     stale: AtomicBool,
     looked: Mutex<Option<Looked>>,
     indexes: Arc<IndexViews>,
-    /// What was hidden when the run began.
+    /// The files that were hidden when the run began.
     began: OnceLock<BTreeSet<PathBuf>>,
 }
 
-/// The last look at the trees.
+/// The result of the last search of the trees.
 #[derive(Debug)]
 struct Looked {
     roots: Vec<Root>,
@@ -79,7 +80,7 @@ struct Looked {
     list: Arc<MaskList>,
 }
 
-/// What is hidden from one command.
+/// The files that are hidden from one command.
 #[derive(Debug, Default)]
 pub(super) struct MaskList {
     /// Absolute paths, as the command sees them.
@@ -182,26 +183,26 @@ impl Masks {
         self.rules.is_some()
     }
 
-    /// Makes the first list.
+    /// Creates the first list.
     ///
     /// # Errors
-    /// A limit that was reached, or what could not be searched: no command would be started.
+    /// A limit that was reached, or a directory that could not be searched: no command would be started.
     pub fn look(&self, confinement: &Confinement) -> Result<(), String> {
         let list = self.current(confinement)?;
         self.began.get_or_init(|| list.hidden.iter().cloned().collect());
         Ok(())
     }
 
-    /// Takes from what is hidden from a step or check of the recipe's author the files that were not hidden when the run
-    /// began. Steps and checks made them, and the next one must be able to make them again (`cp .env.example .env`). From
-    /// commands of the model and from servers they stay hidden.
+    /// For a step or check of the recipe's author: reveals the hidden files that were not hidden when the run began.
+    /// Steps and checks created them, and the next one must be able to create them again (`cp .env.example .env`). They
+    /// stay hidden from commands of the model and from servers.
     pub(super) fn show_made(&self, confinement: &Confinement, hidden: &mut Vec<PathBuf>) {
         let Some(began) = self.began.get().filter(|_| sees_made(confinement)) else {
             return;
         };
         let workspace = &confinement.workspace;
         hidden.retain(|path| {
-            // Placed directories and git's own are outside, and those of runs are never shown.
+            // Placed directories and git's own are outside the workspace, and run directories are never revealed.
             let is_inside = path
                 .strip_prefix(workspace)
                 .is_ok_and(|inside| !inside.starts_with(OWN_DIR));
@@ -209,7 +210,8 @@ impl Masks {
         });
     }
 
-    /// As [`Masks::show_made`], for all that the command may reach: directories that hold only such files may be moved.
+    /// Like [`Masks::show_made`], for everything that the command may reach: directories that contain only such files
+    /// may be moved.
     pub(super) fn show_made_in(&self, confinement: &Confinement, reach: &mut WorkspaceReach) {
         let before = reach.hidden.len();
         self.show_made(confinement, &mut reach.hidden);
@@ -245,7 +247,7 @@ impl Masks {
         {
             return Ok(Arc::clone(&looked.list));
         }
-        // If this fails, the next command looks at everything again.
+        // If this fails, the trees are searched again for the next command.
         let known = looked.take().map(|looked| looked.known).unwrap_or_default();
         let mut search = Search {
             own: confinement.hidden_inside(),
@@ -264,7 +266,7 @@ impl Masks {
         Ok(list)
     }
 
-    /// Lets git in a command take the files that `reach` hides as unchanged.
+    /// Makes git in a command treat the files that `reach` hides as unchanged.
     ///
     /// # Errors
     /// An index that cannot be read or marked: the command must not be started.
@@ -277,7 +279,7 @@ impl Masks {
         self.indexes.show(&hidden, confinement, reach, is_movable)
     }
 
-    /// Notes that the tree may change from now on.
+    /// Records that the tree may change from now on.
     pub fn changes(&self) {
         self.stale.store(true, Ordering::SeqCst);
     }
@@ -377,7 +379,7 @@ fn dirs_in(dir: &Path) -> Vec<PathBuf> {
     dirs
 }
 
-/// One look at all trees.
+/// One search of all trees.
 #[derive(Debug, Default)]
 struct Search {
     /// Directories of this program in the workspace.
@@ -389,11 +391,11 @@ struct Search {
     linked: BTreeSet<(u64, u64)>,
     /// Absolute paths of files that git's configuration includes.
     included: BTreeSet<PathBuf>,
-    /// Those of them that are still to be looked at.
+    /// The included files that are still to be read.
     waiting: Vec<PathBuf>,
-    /// Absolute paths to which links lead that must not be read.
+    /// Absolute paths that are the targets of links which must not be read.
     targets: BTreeSet<PathBuf>,
-    /// How many bytes were read to tell certificates from keys.
+    /// How many bytes were read to distinguish certificates from private keys.
     examined: u64,
 }
 
@@ -467,7 +469,7 @@ impl Search {
             return Ok(());
         }
         if !kind.is_file() {
-            // What is behind a pipe, a socket or a device is hidden too: password managers give `.env` as a pipe.
+            // Pipes, sockets and devices are hidden too: password managers provide `.env` as a pipe.
             return self.add(root, path, None);
         }
         let file = (data.st_dev, data.st_ino);
@@ -484,7 +486,7 @@ impl Search {
         self.add(root, path, None)
     }
 
-    /// Notes what a link leads to, which is hidden in its place; one that leads nowhere shows nothing.
+    /// Records the target of a link, which is hidden instead of the link. A dangling link reveals nothing.
     fn link(&mut self, root: &Root, path: &Path, is_config: bool) {
         let Ok(target) = root.top.join(path).canonicalize() else {
             return;
@@ -512,7 +514,8 @@ impl Search {
         Ok(())
     }
 
-    /// Whether a file holds only certificates and public keys, and may be read then. What cannot be read here is hidden.
+    /// Whether a file contains only certificates and public keys, so that it may be read. A file that cannot be read
+    /// here is hidden.
     fn is_public(&mut self, names: &Names<'_>, path: &Path) -> bool {
         let named = path.to_string_lossy();
         if self.examined > MOST_EXAMINED || !names.rules.is_open_without_key(&full(names.above, &named)) {
@@ -531,7 +534,7 @@ impl Search {
         let bytes = match contents(handle, path, git_config::MOST_BYTES as u64) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return Ok(()),
-            // Of another user, such as a version that an administrator kept: git cannot read it either.
+            // It belongs to another user, for example a backup of an administrator; git cannot read it either.
             Err(Errno::ACCESS) => return self.add(root, path, None),
             Err(error) => return Err(unreadable(root, path, error)),
         };
@@ -544,7 +547,7 @@ impl Search {
         self.add(root, path, copy)
     }
 
-    /// Notes the files that a configuration includes: git reads them as parts of it, whatever their names are.
+    /// Records the files that a configuration includes: git reads them as parts of it, independently of their names.
     fn include(&mut self, root: &Root, path: &Path, bytes: &[u8]) -> Result<(), String> {
         let home = std::env::var_os("HOME").map(PathBuf::from);
         let config = root.top.join(path);
@@ -611,7 +614,7 @@ impl Search {
         Ok(())
     }
 
-    /// Hides the other names of what was found.
+    /// Hides the other hard links of the files that were found.
     fn other_names(&mut self, root: &Root) -> Result<(), String> {
         let Some(handle) = opened(root)? else { return Ok(()) };
         let own = self.own_of(root);
@@ -644,14 +647,14 @@ impl Search {
     }
 }
 
-/// Whether a path is a configuration file of git, which git must read: it is seen as it is, or as a copy.
+/// Whether a path is a configuration file of git, which git must be able to read: commands see the file or a copy.
 fn is_config_of(root: &Root, handle: &OwnedFd, path: &Path) -> bool {
     let named = path.to_string_lossy();
     below_git(&full(&root.name, &named)).is_some_and(|inside| git_config::is_config(last(inside)))
         || is_config_of_bare(handle, path)
 }
 
-/// Whether a text has parts in the form of PEM (RFC 7468), all of which are public.
+/// Whether a text contains PEM blocks (RFC 7468), all of which are public.
 fn holds_only_certificates(text: &str) -> bool {
     let mut labels = text.split("-----BEGIN ").skip(1).map(|rest| rest.split("-----").next());
     let is_public = |label: Option<&str>| label.is_some_and(|label| PUBLIC_LABELS.contains(&label));
@@ -660,7 +663,7 @@ fn holds_only_certificates(text: &str) -> bool {
     labels.next().is_some_and(is_public) && labels.all(is_public) && !has_key
 }
 
-/// A path below a root, as the rules know it.
+/// A path below a root, in the form that rules use.
 fn full<'p>(above: &str, path: &'p str) -> Cow<'p, str> {
     match above {
         "" => Cow::Borrowed(path),
@@ -677,7 +680,7 @@ fn opened(root: &Root) -> Result<Option<OwnedFd>, String> {
     }
 }
 
-/// The bytes of a file; `None` if it no longer exists. Of one with more than `most`, one byte more than these.
+/// The bytes of a file, at most `most` and one more. `None` if it no longer exists.
 fn contents(root: &OwnedFd, path: &Path, most: u64) -> Result<Option<Vec<u8>>, Errno> {
     let file = match at::file(root, path) {
         Ok(file) => file,

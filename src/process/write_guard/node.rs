@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 /// Bytes of content that are kept in memory; more goes to an anonymous file.
 const IN_MEMORY: u64 = 32 << 20;
-/// The most bytes of content that are kept together. If reached: `limit:guard_bytes`.
+/// Upper limit in bytes for all kept contents. If reached: `limit:guard_bytes`.
 pub(super) const MOST_BYTES: u64 = 512 << 20;
 /// Bytes that are copied at once.
 const COPY_PART: usize = 64 << 10;
@@ -30,7 +30,7 @@ pub(super) struct TreeNode {
     taken: SystemTime,
     /// Extended attributes that a command could change, including ACLs. Empty for a link.
     pub attributes: at::Attributes,
-    /// The end of a file of git's object store that is no loose object: the digest of what precedes.
+    /// The end of a file of git's object store that is not a loose object: the digest of the content before it.
     trailer: Option<object::Trailer>,
 }
 
@@ -314,7 +314,7 @@ impl TreeNode {
         Ok(object::is_content(file.try_clone()?, path, self.trailer, &held.checked))
     }
 
-    /// Counts attributes that cannot be read now as changed.
+    /// Whether the attributes are unchanged. Attributes that cannot be read count as changed.
     fn has_same_attributes(&self, root: &OwnedFd, path: &Path) -> bool {
         match self.kind {
             NodeKind::File(_) | NodeKind::Dir => at::handle(root, path)

@@ -1,5 +1,5 @@
-//! Checks files of git's object store against what git says about their content, so that no copy of it must be kept: a
-//! loose object is named by its digest, and a pack, its index and the like end with the digest of all that precedes.
+//! Checks files of git's object store against their own digests, so that no copies must be kept: a loose object is
+//! named by its digest, and a pack, its index and similar files end with the digest of the content before it.
 
 use super::at;
 use crate::base::ids::{hex, is_object_id};
@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const TRAILER: usize = 32;
 /// Bytes of a SHA-1.
 const SHA1: usize = 20;
-/// The most bytes that are digested for one comparison, after decompression: a rewritten object can be small and still
-/// become very large. Files beyond that count as changed.
+/// Upper limit in bytes, after decompression, for the contents that are digested in one comparison: a rewritten object
+/// can be small and still decompress to a very large content. Files beyond that count as changed.
 const MOST_CHECKED: u64 = 8 << 30;
 
 /// The last bytes of a file.
@@ -53,8 +53,8 @@ pub(super) fn is_content(file: File, path: &Path, trailer: Option<Trailer>, chec
     intact.unwrap_or(false)
 }
 
-/// Whether the content of a file of the store can be checked. The others (`.promisor`, `.keep`, temporary files) say
-/// nothing about theirs.
+/// Whether the content of a file of the store can be checked. Other files (`.promisor`, `.keep`, temporary files) have
+/// no digest.
 pub(super) fn is_sealed(path: &Path) -> bool {
     let kinds = ["pack", "idx", "rev", "bitmap", "mtimes"];
     let kind = path.extension().and_then(|kind| kind.to_str());
@@ -82,7 +82,7 @@ fn is_named_by(file: File, id: &str, checked: &AtomicU64) -> io::Result<bool> {
     Ok(hex(&digest.finalize()) == id)
 }
 
-/// Computes both digests, since the file does not say which of them it ends with.
+/// Computes both digests, because a file does not say with which of them it ends.
 fn is_sealed_by(mut file: File, trailer: &Trailer, checked: &AtomicU64) -> io::Result<bool> {
     let Some(length) = file.metadata()?.len().checked_sub(TRAILER as u64) else {
         return Ok(false);

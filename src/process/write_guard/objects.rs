@@ -16,14 +16,14 @@ use std::time::{Duration, Instant};
 
 /// An object of more bytes is kept open rather than copied. A command that writes it in place destroys it.
 const MOST_EACH: u64 = 16 << 20;
-/// The most bytes that are copied in one run. Objects beyond that are kept open.
+/// Upper limit in bytes for the copies in one run. Objects beyond that are kept open.
 const MOST_COPIED: u64 = 512 << 20;
-/// The most time that is spent on copies in one run: objects that are not in the page cache can take long.
+/// Time limit for the copies in one run: objects that are not in the page cache can take long.
 const MOST_TIME: Duration = Duration::from_secs(10);
-/// The most objects that are kept open; the usual limit of open files of a process is 1,024.
+/// Upper limit for the objects that are kept open; the usual limit of open files of a process is 1,024.
 const MOST_OPEN: usize = 128;
 
-/// The warning about objects that are beyond these limits.
+/// The code of the warning about objects beyond these limits.
 pub const NOT_KEPT: &str = "limit:guard_objects";
 
 /// The objects of git that are kept in one run.
@@ -51,7 +51,7 @@ struct KeptObject {
 
 #[derive(Debug)]
 enum KeptPlace {
-    /// At this offset among the copies.
+    /// Copied, at this offset in the file of the copies.
     Copied(u64),
     Open(File),
 }
@@ -64,7 +64,7 @@ impl KeptObject {
 }
 
 impl KeptObjects {
-    /// Keeps an object, unless that was done.
+    /// Keeps an object, if it is not kept already.
     pub(super) fn keep(&self, root: &OwnedFd, path: &Path, print: &Print) {
         let mut kept = self.lock();
         if kept.objects.get(path).is_some_and(|object| object.is(print)) {
@@ -91,8 +91,8 @@ impl KeptObjects {
         }
     }
 
-    /// Writes the content of an object into a file. Whether it is still what it was is for the caller to check: a
-    /// command may have written in place what was kept open.
+    /// Writes the content of an object into a file. The caller must check that it is unchanged: a command may have
+    /// written an object in place that was only kept open.
     ///
     /// # Errors
     /// I/O errors; `NotFound` if the object is not kept.

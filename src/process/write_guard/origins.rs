@@ -1,6 +1,6 @@
-//! Moves back what a command moved to a place at which it is undone: removing or replacing it there would destroy the
-//! only copy. Where its place is taken by something else, it is kept under a name of its own. Inode numbers tell where an
-//! entry was before the command.
+//! Moves back entries that a command moved to a path where its changes are undone: removing or replacing them there
+//! would destroy the only copy. If something else has taken the original place, the entry is kept under a new name.
+//! Inode numbers show where an entry was before the command.
 
 use super::node::{NodeKind, StoredContent, TreeNode};
 use super::{Area, GrantMatch, WriteGuard, at};
@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// How the names begin of what is kept because it cannot be moved back.
+/// Beginning of the names of entries that are kept because they cannot be moved back.
 const KEPT: &str = "overnight-kept";
 
 /// The paths of all entries that were seen before the command, by their inode numbers.
@@ -29,7 +29,7 @@ pub(super) struct Origins {
 pub(super) struct MovedBack {
     /// The paths to which something was moved back, and whether each is that of a directory.
     pub paths: Vec<(PathBuf, bool)>,
-    /// The name at the top under which all is that could not be moved back.
+    /// The name, at the top of the tree, of the directory or file with everything that could not be moved back.
     pub set_aside: Option<String>,
     /// Whether something could not be moved away at all.
     pub is_left: bool,
@@ -38,7 +38,7 @@ pub(super) struct MovedBack {
 /// Where an entry was before the command.
 enum Origin {
     Free(PathBuf),
-    /// Something else is there now, or nothing tells whether the place is free.
+    /// Something else is there now, or it cannot be found out whether the place is free.
     Taken,
 }
 
@@ -87,9 +87,10 @@ impl Origins {
 }
 
 impl WriteGuard {
-    /// Moves back what is at or below a path, if the place where it was before does not exist now. What cannot be moved back
-    /// gets a name at the top: a closed path must not keep it, and it may be the only copy. What the command removed or
-    /// replaced at a closed path is not moved but made again from its recorded content, where that was kept.
+    /// Moves back entries at or below a path, if the place where they were before does not exist now. If some cannot be
+    /// moved back, everything at the path is moved to a new name at the top of the tree: a closed path must not keep
+    /// it, and it may be the only copy. An entry that the command removed or replaced at a closed path is not moved but
+    /// created again from its recorded content, if that was kept.
     pub(super) fn move_back_from(&self, path: &Path) -> MovedBack {
         let mut moved = MovedBack::default();
         let mut is_free = true;
@@ -103,7 +104,7 @@ impl WriteGuard {
             is_free &= is_done;
         }
         if !is_free {
-            // As a whole: one name, however much there is.
+            // Moved as a whole, so that there is one name, however many entries there are.
             match self.set_aside(path) {
                 Ok(name) => moved.set_aside = Some(name),
                 Err(_) => moved.is_left = true,
@@ -134,8 +135,8 @@ impl WriteGuard {
         }
     }
 
-    /// Where an entry was before the command. `None` if it is new, is where it was, or is at that place too: as another hard
-    /// link, or because the place is closed and its content was recorded.
+    /// Where an entry was before the command. `None` if it is new, has not moved, or also exists at its old place: as
+    /// another hard link, or because it is created again there from its recorded content.
     fn origin_of(&self, path: &Path, data: &Stat) -> Option<Origin> {
         let origins = self.origins.get_or_init(|| Origins::of(self));
         let paths = origins.paths(self, data.st_ino);
@@ -157,7 +158,7 @@ impl WriteGuard {
             match at::stat_opened_up(&self.root, &origin) {
                 Ok(now) if now.st_ino == data.st_ino => return None,
                 Err(Errno::NOENT) => return Some(Origin::Free(origin)),
-                // What was in it can be moved back into the directory that is there now.
+                // Its entries can be moved back into the directory that is there now.
                 Ok(now) if at::is_dir(&now) && at::is_dir(data) => {}
                 // What the command replaces by its words, as `patch FILE` does, it need not keep.
                 Ok(now) if !at::is_dir(&now) && !at::is_dir(data) && self.allowed().may_replace(&origin) => {}
@@ -167,8 +168,8 @@ impl WriteGuard {
         is_taken.then_some(Origin::Taken)
     }
 
-    /// Whether what was at a path before the command is, or will be, made again there from what was recorded, or was never
-    /// within its reach.
+    /// Whether the entry that was at a path before the command is, or will be, created again from its recorded content,
+    /// or the command could never reach it.
     fn is_made_again(&self, path: &Path, is_dir: bool) -> bool {
         if matches!(self.grant_match(path, is_dir), GrantMatch::Granted) {
             return false;
@@ -189,7 +190,7 @@ impl WriteGuard {
         renamed((&from.dir, from_name), data.st_mode, (&to.dir, to_name))
     }
 
-    /// Moves an entry to a new name at the top, [`KEPT`] and what no other entry is called, and returns the name.
+    /// Moves an entry to a new name at the top of the tree, [`KEPT`] with a unique ending, and returns the name.
     pub(super) fn set_aside(&self, path: &Path) -> rustix::io::Result<String> {
         let (from, name) = at::parent_opened_up(&self.root, path)?;
         let to = at::OpenedUp::of(at::dir(&self.root, Path::new(""))?)?;

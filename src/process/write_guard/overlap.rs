@@ -1,6 +1,6 @@
-//! Commands whose lives overlap. What a command has changed without a grant is undone only when it has ended, so the guard
-//! of one that starts meanwhile must not record it as the state to restore: it takes over what the guards of the older
-//! commands recorded.
+//! Commands that run at the same time. Changes of a command without a grant are undone only when it has ended, so the
+//! guard of a command that starts meanwhile must not record them as the state to restore: it takes over what the guards
+//! of the older commands recorded.
 
 use super::{Allowed, Area, GrantMatch, WriteGuard, at};
 use crate::base::grant::ClosedPaths;
@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 
-/// The most entries that are remembered of what an older command made or changed.
+/// Upper limit for the recorded entries that an older command created or changed.
 const MOST_SEEN: usize = 1_000;
 
 /// Held while a tree is recorded or compared: a guard that is recorded knows every command that may have written, and none
@@ -25,11 +25,11 @@ pub(super) static RECORDING: Mutex<()> = Mutex::new(());
 /// The guards of commands that may write and were not compared yet, oldest first.
 static UNCOMPARED: Mutex<Vec<Weak<WriteGuard>>> = Mutex::new(Vec::new());
 
-/// The guard of a command that was there before another one.
+/// The guard of a command that was started before another one.
 #[derive(Debug)]
 pub(super) struct Older {
     guard: Arc<WriteGuard>,
-    /// What it and the commands beside it may write, and what this process wrote meanwhile.
+    /// What it and the commands that run at the same time may write, and what this process wrote meanwhile.
     allowed: Allowed,
 }
 
@@ -50,7 +50,7 @@ enum Earlier {
     New(Weak<WriteGuard>),
 }
 
-/// Puts a guard on the list of those that live.
+/// Adds a guard to the list of live guards.
 pub(super) fn add(guard: &Arc<WriteGuard>) {
     let mut living = lock(&UNCOMPARED);
     living.retain(|other| other.strong_count() > 0);
@@ -58,7 +58,7 @@ pub(super) fn add(guard: &Arc<WriteGuard>) {
 }
 
 impl Older {
-    /// The guards of this tree that live, oldest first.
+    /// The live guards of this tree, oldest first.
     pub fn of(guard: &WriteGuard) -> Vec<Self> {
         let identity = |guard: &WriteGuard| fstat(&guard.root).map(|data| (data.st_dev, data.st_ino));
         let here = identity(guard);

@@ -22,7 +22,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
-/// How often an entry is looked at that is replaced by another process each time.
+/// How often an entry is read again if another process replaces it each time.
 const TAKE_TRIES: usize = 3;
 /// Attributes and modes of entries are reached through `/proc`.
 const NO_PROC: &str = "limit:guard_unreadable: `/proc/self/fd` does not lead to the open files of this program, so what \
@@ -277,7 +277,7 @@ impl WriteGuard {
             .extend(mounted.into_iter().map(|entry| entry.path.clone()));
         // A link, FIFO or socket cannot be mounted read-only, so it is compared.
         let other: Vec<PathBuf> = other.into_iter().map(|entry| entry.path.clone()).collect();
-        // What it may remove is put back where the name that it made instead is not granted.
+        // An entry that it may remove is put back if the new name that it created instead is not granted.
         let is_held = |kind: FileType| kind.is_file() || kind.is_symlink();
         let removable = listed.iter().filter(|entry| is_held(entry.kind) && granted(entry));
         let removable: Vec<PathBuf> = removable.map(|entry| entry.path.clone()).collect();

@@ -1,6 +1,7 @@
-//! Worktrees that others register in a repository of the workspace, or take off again, while a command runs: other runs
-//! with `--isolate`, jobs of a batch, a person with `git worktree`. The git directory is closed to commands, so these
-//! would be undone as changes of the command, and both would fail.
+//! Registrations of linked worktrees that others add to a repository of the workspace, or remove, while a command runs:
+//! other runs with `--isolate`, jobs of a batch, or a person with `git worktree`. The git directory is closed to
+//! commands, so without this module such a change would be undone as one of the command, and both the command and the
+//! other party would fail.
 //!
 //! A registration is of others if its worktree is where the command cannot write and points back to it: the command could
 //! not have made that. Only files are accepted in it that git reads as data, and none that can be executed. Such a worktree
@@ -20,11 +21,11 @@ use std::ops::Bound;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// The directory of a git directory that holds a directory for each linked worktree.
+/// The subdirectory of a git directory that contains a directory for each linked worktree.
 const LIST: &str = "worktrees";
-/// The most bytes of a file that names a path.
+/// Upper limit in bytes for a file that contains a path.
 const MOST_POINTER: u64 = 8 << 10;
-/// The files of a registration that are data, which git only reads and writes.
+/// The files of a registration that are only data: git reads and writes them, and nothing more.
 const DATA_FILES: [&str; 7] = [
     "HEAD",
     "ORIG_HEAD",
@@ -40,16 +41,16 @@ const INDEX: [&str; 2] = ["index", "index.lock"];
 const NO_REFS: &[u8] = b"this repository uses the reftable format";
 /// What `commondir` of a registration holds.
 const COMMON_DIR: &[u8] = b"../..";
-/// The settings of a worktree: git copies those of the repository when it makes one.
+/// The settings of a worktree. Git copies them from the repository when it creates one.
 const SETTINGS: &str = "config.worktree";
 /// Patterns of a sparse checkout, which git copies too.
 const SPARSE: &str = "info/sparse-checkout";
 
-/// What the guard does with a path because of a registration.
+/// Whether a new path belongs to a registration of others.
 pub(super) enum Registered {
-    /// Nothing: it is of others.
+    /// It does, and is left as it is.
     OfOthers,
-    /// It is of others, except for these entries in it.
+    /// It does, except for these entries in it, which the guard judges one by one.
     Except(Vec<PathBuf>),
     No,
 }
@@ -63,7 +64,7 @@ pub(super) fn places_of(confinement: &Confinement) -> Vec<PathBuf> {
     all.filter(|place| !place.as_os_str().is_empty()).cloned().collect()
 }
 
-/// Whether this is where a git directory holds its worktrees.
+/// Whether this is the directory `worktrees` of a git directory.
 fn is_list(dir: &Path) -> bool {
     dir.file_name() == Some(OsStr::new(LIST)) && dir.parent().is_some_and(|git| git.iter().any(|part| part == ".git"))
 }
@@ -73,7 +74,7 @@ fn at_or_above(path: &Path) -> Option<&Path> {
     path.ancestors().find(|dir| dir.parent().is_some_and(is_list))
 }
 
-/// Whether this is a registration of this program that is not yet, or no longer, among the others.
+/// Whether this is a registration of this program that is not yet, or no longer, in `worktrees`.
 fn is_unlisted(dir: &Path) -> bool {
     listed_as(dir).is_some()
 }
@@ -116,7 +117,7 @@ fn plain(base: &Path, path: &Path) -> PathBuf {
     made
 }
 
-/// The path in a file of git that names one, without its line end.
+/// The path in a file of git that contains only a path and a line end.
 fn path_in(bytes: &[u8]) -> Option<PathBuf> {
     let end = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     (!end.is_empty() && !end.contains(&b'\n')).then(|| PathBuf::from(OsStr::from_bytes(end)))
@@ -137,7 +138,7 @@ fn pointer_of(tree: &Path) -> Option<PathBuf> {
 }
 
 impl WriteGuard {
-    /// Judges what is new at a path.
+    /// Judges a path that is new, or that is below a registration that was there before.
     pub(super) fn registered(&self, path: &Path) -> Registered {
         let Ok(data) = at::stat_below(&self.root, path) else {
             return Registered::No;
@@ -159,9 +160,9 @@ impl WriteGuard {
             let Ok(listed) = self.entries(path) else {
                 return Registered::No;
             };
-            // An empty one is made before the first worktree is registered.
+            // Git creates the directory empty before it registers the first worktree.
             let is_empty = listed.is_empty();
-            // Each of them is judged by itself then.
+            // The caller then judges each registration in it.
             let all: Vec<PathBuf> = listed.into_iter().map(|(path, ..)| path).collect();
             return match is_empty || all.iter().any(|admin| self.points_here(admin)) {
                 true => Registered::Except(all),
@@ -214,7 +215,7 @@ impl WriteGuard {
         }
     }
 
-    /// Whether an entry that was there is missing because others have taken a worktree off.
+    /// Whether a recorded entry is missing because others have removed a worktree.
     pub(super) fn is_unregistered(&self, path: &Path) -> bool {
         if !matches!(at::stat_below(&self.root, path), Err(Errno::NOENT | Errno::NOTDIR)) {
             return false;
@@ -258,12 +259,12 @@ impl WriteGuard {
         }
     }
 
-    /// Whether a registration names a worktree where the command cannot write, and that worktree names it.
+    /// Whether a registration names a worktree where the command cannot write, and that worktree points back to it.
     fn points_here(&self, admin: &Path) -> bool {
         let named = || {
             let bytes = read(&mut at::file(&self.root, &admin.join("gitdir")).ok()?)?;
             let (_, tree) = self.tree_of(admin, &bytes)?;
-            // A link on the way there could be one of the command.
+            // The command could have made a symbolic link in the path.
             (std::fs::canonicalize(&tree).ok()? == tree).then_some(())?;
             pointer_of(&tree)
         };
@@ -273,8 +274,8 @@ impl WriteGuard {
         there.is_ok() && there == at::stat_below(&self.root, admin).map(identity)
     }
 
-    /// The real path of the workspace and the worktree that the file `gitdir` of a registration names. `None` if the command
-    /// may write there.
+    /// The real path of the workspace, and the path of the worktree that the file `gitdir` of a registration names.
+    /// `None` if the command may write there.
     fn tree_of(&self, admin: &Path, gitdir: &[u8]) -> Option<(PathBuf, PathBuf)> {
         let top = std::fs::read_link(at::own_link(&self.root)).ok()?;
         let pointer = plain(&top.join(admin), &path_in(gitdir)?);

@@ -353,7 +353,7 @@ fn what_replaced_a_closed_path_is_moved_back() {
 
 /// The content of a closed path was recorded, so what was moved from there is not the only copy.
 #[test]
-fn what_is_made_again_at_a_closed_path_is_removed_elsewhere() {
+fn an_entry_moved_from_a_closed_path_is_recreated_there_and_removed_elsewhere() {
     let (dir, confinement) = tree(&PROTECTED);
     fs::create_dir(dir.path().join("new")).unwrap();
     let guard = take(&confinement);

@@ -1,5 +1,5 @@
-//! What commands may have changed at closed paths when this process was killed, so that nobody compared them. The recorded
-//! state is gone with the process; but no command can set the time at which an entry was last changed.
+//! Finds what commands may have changed at closed paths if this process was killed before it compared them. The
+//! recorded state is lost with the process, but a command cannot set the change time (`ctime`) of an entry.
 
 use super::walk::{MOST_NAMES, MOST_TIME, TreeWalk};
 use super::{at, limit_message};
@@ -11,15 +11,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The clock of files is behind that of processes by up to a tick.
+/// Change times of files may be behind the system clock by up to a tick of the kernel's timer.
 const CLOCK_TICK: Duration = Duration::from_millis(50);
 
-/// The closed entries of a tree, at any depth, that have changed since a time, sorted; directories, in which a name was
-/// added or removed, end with `/`. `own`: directories of this program, relative. What was removed at the top of a tree
-/// leaves no trace there.
+/// The closed entries of a tree, at any depth, that have changed since a time, sorted. Directories end with `/`; in
+/// these a name was added or removed. `own`: directories of this program, relative, which are skipped. An entry that
+/// was removed from the top of the tree cannot be found.
 ///
 /// # Errors
-/// The tree cannot be searched within the limits of a guard: a sentence.
+/// A sentence, if the tree cannot be searched within the limits of a guard.
 pub fn closed_since(
     workspace: &Path,
     closed: &dyn ClosedPaths,

@@ -16,30 +16,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The most names in one tree. If reached: `limit:guard_names`.
+/// Upper limit for the names in one tree. If reached: `limit:guard_names`.
 pub(super) const MOST_NAMES: u64 = 5_000_000;
 /// The time limit of one walk. If reached: `limit:guard_time`.
 pub(super) const MOST_TIME: Duration = Duration::from_secs(60);
-/// The most bytes of a path that is searched: the kernel's own limit, with room for names that are made below. If reached:
-/// `limit:guard_path`.
+/// Upper limit in bytes for a path that is searched: the kernel's own limit, with room for names that are created
+/// below. If reached: `limit:guard_path`.
 pub(super) const MOST_WALKED_PATH: usize = 4_000;
 /// The name of the limit on paths.
 pub(super) const LONG_PATH: &str = "limit:guard_path";
-/// The code of what cannot be read.
+/// The code for a directory or file that cannot be read.
 pub(super) const UNREADABLE: &str = "limit:guard_unreadable";
 /// How often opening a directory is tried again after an error that may pass, and the time between two tries.
 const OPEN_TRIES: usize = 5;
 const OPEN_PAUSE: Duration = Duration::from_millis(20);
-/// The most names of files with several hard links, git's objects not counted. If reached: [`LINKS`].
+/// Upper limit for the names of files with several hard links, without git's objects. If reached: [`LINKS`].
 const MOST_LINKED: usize = 500_000;
 /// The name of the limit on files that are hard-linked outside.
 pub(super) const LINKS: &str = "limit:guard_links";
-/// The most threads of a walk; more would wait for locks in the kernel.
+/// Upper limit for the threads of a walk; more would wait for locks in the kernel.
 const MOST_THREADS: usize = 4;
 /// Directories that one thread keeps for itself before it starts other threads or passes work to them.
 const KEPT: usize = 16;
 
-/// The most directories that are remembered for the second walk; in a larger tree all are listed again.
+/// Upper limit for the directories that are remembered for the second walk; in a larger tree all are listed again.
 const MOST_KNOWN: usize = 100_000;
 /// A directory that changed within this time before it was listed may change again without a new timestamp: the
 /// kernel's clock for files ticks in steps of up to 10 ms.

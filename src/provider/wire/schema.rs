@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 /// Limit of nodes in an expanded schema: a schema may refer to itself in many places.
 const NODES: usize = 4_000;
-/// Limit in bytes for the names, texts and values of an expanded schema: the same text may be referred to in many places.
+/// Upper limit in bytes for the names, texts and values of an expanded schema, because one text may be inlined many
+/// times.
 const BYTES: usize = 128 << 10;
 const DEPTH: usize = 24;
 
@@ -29,8 +30,8 @@ const GEMINI: &[&str] = &[
 ];
 
 /// A schema for Gemini: references are inlined (cycles become plain objects), `allOf` is merged, type lists become
-/// `anyOf`; only enumerations of strings, only known formats, and no `default` beside alternatives. The most items of a
-/// list are told in its description: Gemini refuses schemas in which their sum is large.
+/// `anyOf`; only enumerations of strings, only known formats, and no `default` beside alternatives. `maxItems` is moved
+/// to the description, because Gemini refuses schemas in which the sum of these limits is large.
 pub fn for_gemini(schema: &Value) -> Value {
     let mut walk = Walk {
         root: schema,
@@ -149,7 +150,7 @@ fn anything(object: &Map<String, Value>) -> Value {
     Value::Object(out)
 }
 
-/// The type of a schema, where it is one.
+/// The type of a schema, if it has a single one.
 fn type_of(object: &Map<String, Value>) -> &str {
     object.get("type").and_then(Value::as_str).unwrap_or("object")
 }

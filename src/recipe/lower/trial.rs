@@ -34,7 +34,7 @@ pub(super) fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
             ..render.scope
         };
         let mut tried = Vec::new();
-        // What a step prints may be empty, and the placeholder is not, so only texts without steps are judged here.
+        // Only texts without outputs of steps are judged here: an output may be empty, but its placeholder is not.
         let is_blank = |text: &Spanned<String>, is_empty: bool| {
             is_empty
                 && !text.value.trim().is_empty()
@@ -66,7 +66,7 @@ pub(super) fn try_templates(recipe: &Recipe, render: &mut Render<'_>) {
             blank.extend(is_blank(command, is_empty).then_some((command, "command")));
             tried.push((command, filled));
         }
-        // A step that may be skipped is judged when it is known that it runs.
+        // A step that may be skipped is judged only when it runs.
         for (text, what) in blank.into_iter().filter(|_| step.when.is_none()) {
             let message = format!("this {what} is empty once its values are filled in");
             let problem = Diagnostic::error("empty-text", text.span, message);

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_filled_up_and_lose_their_sign() {
+    fn numbers_are_padded_and_lose_their_sign_byte() {
         let signed = [0x30, 0x08, 0x02, 0x03, 0x00, 0x81, 0x02, 0x02, 0x01, 0x05];
         assert_eq!(halves(&signed, 4), Some(vec![0, 0, 0x81, 2, 0, 0, 0, 5]));
         assert_eq!(halves(&signed, 1), None);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_key_is_told_without_it() {
+    fn the_error_for_a_bad_key_does_not_contain_the_key() {
         let told = made("hunter2", "me", "https://a", None).unwrap_err();
         assert!(
             told.contains("not a private key") && !told.contains("hunter2"),

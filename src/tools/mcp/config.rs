@@ -78,14 +78,14 @@ pub struct Credentials {
     pub client_id: String,
     pub proof: Proof,
     pub scopes: Vec<String>,
-    /// The authorization server that may learn the proof. `None`: one on the host of the MCP server.
+    /// The authorization server to which the credentials may be sent. `None`: one on the host of the MCP server.
     pub authority: Option<Authority>,
 }
 
-/// An authorization server, as the recipe names it.
+/// How the recipe names an authorization server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Authority {
-    /// Its URL; the token endpoint that the MCP server names must have the same origin.
+    /// The URL of its issuer. The token endpoint that the MCP server names must have the same origin.
     Issuer(String),
     /// The token endpoint itself.
     TokenUrl(String),

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn structured_content_is_told_when_there_is_no_text() {
+    fn structured_content_is_used_if_there_is_no_text() {
         assert_eq!(
             of(json!({ "content": [], "structuredContent": { "n": 1 } })).model_text(),
             "{\n  \"n\": 1\n}"

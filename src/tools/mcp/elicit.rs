@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// The answer to one request. A form is accepted if each of its required properties has a default.
 pub fn answer(asked: &ElicitRequestParams) -> ElicitResult {
     let ElicitRequestParams::FormElicitationParams { requested_schema, .. } = asked else {
-        // A URL to open in a browser: there is no user to do so.
+        // The server asks to open a URL in a browser, but no user is there.
         return ElicitResult::new(ElicitationAction::Decline);
     };
     match serde_json::to_value(requested_schema)

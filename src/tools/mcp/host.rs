@@ -46,7 +46,7 @@ impl Host {
         }
     }
 
-    /// Sets the call to which progress and questions belong.
+    /// Sets the call to which progress notifications and questions belong.
     pub fn listen_for(&self, call: Option<(CallId, LiveSender)>) {
         self.heard.questions.store(0, Ordering::SeqCst);
         *lock(&self.heard.current) = call;
@@ -57,7 +57,7 @@ impl Host {
         self.heard.tools_changed.swap(false, Ordering::SeqCst)
     }
 
-    /// Reports the changed tool list once more, because it could not be compared.
+    /// Marks the tool list as changed, so that it is compared before the next request.
     pub fn report_tools_changed(&self) {
         self.heard.tools_changed.store(true, Ordering::SeqCst);
     }

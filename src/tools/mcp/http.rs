@@ -1,5 +1,5 @@
-//! The Streamable HTTP transport: TLS, the recipe's headers, limits, and what a server answers a request with. The protocol
-//! is implemented by rmcp, which parses every answer as a whole; this client counts first.
+//! The Streamable HTTP transport: TLS, the recipe's headers, limits, and the kinds of HTTP responses to a request. rmcp
+//! implements the protocol, but parses every response as a whole, so this client checks the limits first.
 
 use super::inbox::Inbox;
 use super::limits::{BODY, ERROR_BODY, MESSAGE};
@@ -78,14 +78,14 @@ pub struct HttpClient {
     streams: watch::Sender<Streams>,
 }
 
-/// The event streams that belong to no request.
+/// The number of event streams that belong to no request.
 #[derive(Default)]
 struct Streams {
     opening: usize,
     open: usize,
 }
 
-/// Counts one of them until it is dropped.
+/// Counts one event stream in [`Streams`] until it is dropped.
 struct Counted {
     streams: watch::Sender<Streams>,
     is_open: bool,
@@ -119,7 +119,7 @@ impl Drop for Counted {
 }
 
 impl HttpClient {
-    /// Reads with this inbox.
+    /// The client of one connection, which passes what it receives to `inbox`.
     pub fn new(client: reqwest::Client, inbox: Inbox) -> Self {
         Self {
             client,
@@ -128,7 +128,8 @@ impl HttpClient {
         }
     }
 
-    /// Whether an answer can come on an event stream that belongs to no request; waits for one that is being opened.
+    /// Whether a response can arrive on an event stream that belongs to no request. Waits while such a stream is
+    /// opened.
     async fn has_stream(&self) -> bool {
         let mut streams = self.streams.subscribe();
         let known = streams.wait_for(|streams| streams.open > 0 || streams.opening == 0);
@@ -151,7 +152,7 @@ impl HttpClient {
             request = request.bearer_auth(token);
         }
         for (name, value) in headers {
-            // The protocol's own.
+            // The protocol sets these itself.
             if matches!(name.as_str(), "accept" | SESSION | "last-event-id") {
                 return Err(StreamableHttpError::ReservedHeaderConflict(name.to_string()));
             }
@@ -163,7 +164,7 @@ impl HttpClient {
         request.json(message).send().await.map_err(StreamableHttpError::Client)
     }
 
-    /// What a response with the status of an error means.
+    /// What an HTTP response with an error status means.
     async fn refused(
         &self,
         response: Response,
@@ -191,7 +192,8 @@ impl HttpClient {
                 return Ok(StreamableHttpPostResponse::Json(error, session));
             }
             if is_discovery && status.is_client_error() && !is_access && !has_session {
-                // The server does not know this request; rmcp then begins as older versions of the protocol do.
+                // The server does not know this request; rmcp then falls back to the handshake of older protocol
+                // versions.
                 let why = format!("server/discover rejected with HTTP {status}");
                 let error = ErrorData::invalid_request(why, None);
                 let error = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
@@ -207,7 +209,8 @@ impl HttpClient {
         ))
     }
 
-    /// The error in the body of a response, as the answer to this request, which not every server names.
+    /// The JSON-RPC error in the body of an HTTP response, as the response to this request; not every server sets its
+    /// id.
     fn error(&self, body: &[u8], id: &RequestId) -> Option<ServerJsonRpcMessage> {
         let mut error: Value = serde_json::from_slice(body).ok()?;
         error.get("error").filter(|error| !error.is_null())?;
@@ -278,7 +281,7 @@ impl HttpClient {
         }
     }
 
-    /// The events of a response to the request `asked`.
+    /// The events of an HTTP response to the request `asked`.
     fn events(&self, response: Response, asked: Option<RequestId>) -> Events {
         let inbox = self.inbox.clone();
         let is_too_long = Arc::<AtomicBool>::default();
@@ -304,14 +307,15 @@ impl HttpClient {
     }
 }
 
-/// The error of a request whose answer has too many bytes.
+/// The error of a request whose response has too many bytes.
 fn too_long() -> String {
     format!("the answer is left out: it has more than {MESSAGE} bytes")
 }
 
-/// An event whose message was read. One without a message keeps its id, from which a stream is taken up again.
+/// The event with its message as the inbox returns it. An event without a message is kept, because a stream is resumed
+/// from its id.
 fn read(inbox: &Inbox, mut event: Sse) -> Sse {
-    // Events with other names are rmcp's.
+    // rmcp handles events with other names.
     if matches!(event.event.as_deref(), None | Some("" | "message")) {
         event.data = event.data.and_then(|data| inbox.text(data.as_bytes()));
     }
@@ -334,7 +338,7 @@ fn session_of(response: &Response) -> Option<String> {
     text_of(response, SESSION)
 }
 
-/// Fails for a response that asks for other credentials.
+/// Fails for a response with `WWW-Authenticate` and status 401 or 403.
 fn challenged(response: &Response) -> Result<(), Failure> {
     let Some(challenge) = text_of(response, WWW_AUTHENTICATE) else {
         return Ok(());
@@ -342,7 +346,7 @@ fn challenged(response: &Response) -> Result<(), Failure> {
     match response.status() {
         StatusCode::UNAUTHORIZED => Err(StreamableHttpError::AuthRequired(AuthRequiredError::new(challenge))),
         StatusCode::FORBIDDEN => {
-            // Which scope is missing is for a person to settle.
+            // The missing scope is left out, because only a person can grant it.
             let error = InsufficientScopeError::new(challenge, None);
             Err(StreamableHttpError::InsufficientScope(error))
         }
@@ -362,17 +366,18 @@ async fn whole(mut response: Response, most: usize) -> Result<Option<Vec<u8>>, r
     Ok(Some(body))
 }
 
-/// Counts the bytes of the current event.
+/// Counts the bytes of the current server-sent event.
 #[derive(Default)]
 struct EventLimit {
     event: usize,
-    /// Whether nothing stands in the current line so far, and whether the last byte was a carriage return.
+    /// Whether the current line is empty so far.
     is_empty: bool,
+    /// Whether the last byte was a carriage return.
     after_cr: bool,
 }
 
 impl EventLimit {
-    /// Whether an event has more than [`MESSAGE`] bytes with this piece. An empty line ends an event.
+    /// Whether this piece brings an event to more than [`MESSAGE`] bytes. An empty line ends an event.
     fn exceeded(&mut self, piece: &[u8]) -> bool {
         for byte in piece {
             let is_second = std::mem::take(&mut self.after_cr) && *byte == b'\n';
@@ -435,7 +440,7 @@ impl StreamableHttpClient for HttpClient {
         let (events, inbox) = (opened.await?, self.inbox.clone());
         let open = opening.opened();
         let events = events.map(move |event| {
-            // Counted for as long as its events are read.
+            // The stream counts as open until this closure is dropped.
             let _open = &open;
             event.map(|event| read(&inbox, event))
         });
@@ -443,15 +448,15 @@ impl StreamableHttpClient for HttpClient {
     }
 }
 
-/// How a server refused one request by an HTTP status, or answered it with something else than a message.
+/// How a server refused one request with an HTTP status, or answered it with something other than a message.
 pub struct StatusRefusal {
     pub status: u16,
-    /// The body of the answer, where it is known; for a status of 200, why it is no message.
+    /// The body of the response, if it is known; for a status of 200, why it is not a message.
     body: String,
 }
 
 impl StatusRefusal {
-    /// From the error of a transport; `None` if no status arrived, so that the connection may be lost.
+    /// The refusal in the error of a transport. `None` if no status arrived, so that the connection may be lost.
     pub fn of(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         let bare = |status| {
             let body = String::new();

@@ -1,5 +1,5 @@
-//! Reads the messages of one server, whichever way they come: counts before it parses, repairs what is slightly wrong,
-//! and leaves out what is no message or is too much. An answer that cannot be used becomes the error of its request.
+//! Reads the messages of one server, for all transports: checks the limits before it parses, repairs small mistakes,
+//! and drops what is not a message or exceeds a limit. A response that cannot be used becomes an error of its request.
 
 use super::limits::{
     DEPTH, ERROR, MESSAGE, NOTIFICATIONS, REQUESTS, UNASKED_BYTES, UNASKED_TOTAL, UNASKED_VALUES, VALUES, cut,
@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-/// Upper limit for requests whose answers are awaited, with those that were given up; further ones replace the oldest.
+/// Upper limit for the requests without a response, including abandoned ones; further requests replace the oldest.
 const AWAITED: usize = 256;
 /// Upper limit for different warnings of one connection.
 const WARNINGS: usize = 50;
@@ -32,18 +32,18 @@ pub struct Inbox {
 
 #[derive(Default)]
 struct State {
-    /// The requests without an answer, the oldest first.
+    /// The requests without a response, the oldest first.
     awaited: VecDeque<(RequestId, Asked)>,
-    /// What the server sent since the last request to it.
+    /// This and the next two: counts of what the server has sent since the last request to it.
     notifications: usize,
     requests: usize,
     unasked_bytes: usize,
-    /// The warnings so far, so that each is given once.
+    /// The warnings so far, so that each is reported once.
     warned: BTreeSet<String>,
 }
 
 impl Inbox {
-    /// Of a connection to the server with this name.
+    /// The inbox of a connection to the server with this name.
     pub fn new(name: &str, notices: &Notices) -> Self {
         Self {
             name: name.into(),
@@ -52,7 +52,7 @@ impl Inbox {
         }
     }
 
-    /// Notes a message to the server: the answer to a request is read by what was asked.
+    /// Records a message to the server: how a response is repaired depends on its request.
     pub fn sent(&self, message: &ClientJsonRpcMessage) {
         let ClientJsonRpcMessage::Request(request) = message else {
             return;
@@ -70,7 +70,7 @@ impl Inbox {
         state.awaited.push_back((request.id.clone(), asked));
     }
 
-    /// The message in these bytes; `None` if there is none, or none that is used.
+    /// The message in these bytes. `None` if there is none, or if it is dropped.
     pub fn message(&self, bytes: &[u8]) -> Option<ServerJsonRpcMessage> {
         let message = self.read(bytes)?;
         let id = message.get("id").filter(|_| message.get("method").is_none()).cloned();
@@ -78,7 +78,7 @@ impl Inbox {
         read.or_else(|| serde_json::from_value(failed(id?, "the answer is not of a known form")).ok())
     }
 
-    /// As [`Self::message`], as JSON.
+    /// Like [`Self::message`], as JSON.
     pub fn text(&self, bytes: &[u8]) -> Option<String> {
         self.read(bytes).map(|message| message.to_string())
     }
@@ -103,7 +103,7 @@ impl Inbox {
         None
     }
 
-    /// The request with this id, which is awaited no more. Some servers answer with the number as text.
+    /// Takes the request with this id out of those without a response. Some servers send a number as a string.
     fn taken(&self, id: &RequestId) -> Option<(RequestId, Asked)> {
         let mut state = lock(&self.state);
         let is_same = |one: &RequestId| match (one, id) {
@@ -129,7 +129,7 @@ impl Inbox {
         Ok(Value::Object(message))
     }
 
-    /// A request or a notification of the server.
+    /// Reads a request or a notification of the server.
     fn unasked(&self, bytes: &[u8], found: &Outline<'_>, id: Option<RequestId>) -> Option<Value> {
         let what = match found.id {
             Some(_) => "requests",
@@ -155,20 +155,20 @@ impl Inbox {
         }
         if let Some(why) = excess(bytes, found, (UNASKED_BYTES, UNASKED_VALUES)) {
             self.warn(format!("one of its {what} has {why}; it is left out"));
-            // The server is told that this method is not known.
+            // rmcp answers that this method is unknown, so that the server does not wait for a response.
             return id.map(|id| json!({ "jsonrpc": "2.0", "id": id.into_json_value(), "method": "left-out" }));
         }
         parsed(bytes, &mut Vec::new()).ok().map(Value::Object)
     }
 
-    /// The answer to a request that is awaited no more: an error of the server, so that the request ends.
+    /// An error response for a request that will get no usable response, so that the request ends.
     pub fn failed(&self, id: &RequestId, why: &str) -> ServerJsonRpcMessage {
         self.taken(id);
         let error = rmcp::model::ErrorData::internal_error(why.to_owned(), None);
         ServerJsonRpcMessage::error(error, Some(id.clone()))
     }
 
-    /// Gives a warning, once.
+    /// Reports a warning, each text once.
     pub fn warn(&self, what: String) {
         let mut state = lock(&self.state);
         if state.warned.contains(&what) || state.warned.len() > WARNINGS {
@@ -184,7 +184,7 @@ impl Inbox {
     }
 }
 
-/// What a message has too much of.
+/// The limit that a message exceeds, as text. `None` if it exceeds none.
 fn excess(bytes: &[u8], found: &Outline<'_>, (most, values): (usize, usize)) -> Option<String> {
     if bytes.len() > most {
         return Some(format!("more than {most} bytes"));
@@ -195,7 +195,7 @@ fn excess(bytes: &[u8], found: &Outline<'_>, (most, values): (usize, usize)) -> 
     (found.depth > DEPTH).then(|| format!("more than {DEPTH} arrays and objects within each other"))
 }
 
-/// The object in these bytes. Bytes that are no UTF-8 are replaced.
+/// The object in these bytes. Bytes that are not valid UTF-8 are replaced; in large messages they are an error.
 fn parsed(bytes: &[u8], said: &mut Vec<String>) -> Result<Map<String, Value>, String> {
     let text = match String::from_utf8_lossy(bytes) {
         Cow::Owned(_) if bytes.len() > UNASKED_BYTES => return Err("it is not in UTF-8".to_owned()),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_the_error_of_its_request() {
+    fn a_response_over_a_limit_becomes_an_error_of_its_request() {
         let wide = format!(r#"{{"structuredContent":[{}{{}}]}}"#, r#"{"a":0},"#.repeat(VALUES / 3));
         let deep = format!(r#"{{"structuredContent":{}{}}}"#, "[".repeat(DEPTH), "]".repeat(DEPTH));
         for (result, why) in [
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_cut_and_said_until_the_next_request() {
+    fn messages_over_the_limits_are_dropped_and_reported_until_the_next_request() {
         let (inbox, notices) = inbox("tools/call");
         let ping = br#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#;
         let heard = (0..REQUESTS + 5).filter(|_| inbox.text(ping).is_some()).count();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_answers_are_answers() {
+    fn only_responses_to_open_requests_are_read_as_responses() {
         let (inbox, notices) = inbox("tools/call");
         for foreign in [
             r#"{"level":"info","id":1,"msg":"x"}"#,

@@ -49,7 +49,7 @@ impl Link {
     }
 
     /// Ends the server: closes the connection, then kills its process tree. Returns how its process ended, if there is
-    /// one, or that its last message was too long.
+    /// a process, or that the server's last message was too long.
     pub async fn close(self) -> Option<ServerExit> {
         let Self {
             running,
@@ -68,7 +68,7 @@ impl Link {
     }
 }
 
-/// How a server's process ended; it is killed if it has not. After a message that was too long, that is the reason.
+/// How a server's process ended; a live process is killed. If a message was too long, that is given as the reason.
 async fn ended(served: Option<&Served>, too_long: &AtomicBool) -> Option<ServerExit> {
     let end = match served {
         None => None,
@@ -159,7 +159,8 @@ async fn url(address: &Address, ends: (&Host, &Inbox)) -> Result<Link, String> {
     }
 }
 
-/// Uses the protocol without a handshake if the server supports it, else with one.
+/// The mode that uses the protocol without a handshake if the server supports it, and otherwise the one with a
+/// handshake.
 fn either() -> ClientLifecycleMode {
     ClientLifecycleMode::Auto {
         preferred_versions: vec![ProtocolVersion::LATEST],

@@ -64,7 +64,7 @@ impl<T: Serialize> Pages<T> {
         }
     }
 
-    /// Takes a page. Returns whether to read the next one, if there is one.
+    /// Adds a page. Returns whether to read a next page, if there is one.
     pub fn takes(&mut self, page: Vec<T>) -> bool {
         self.seen += page.len().max(1);
         let sizes = page.iter().map(size);
@@ -81,7 +81,7 @@ impl<T: Serialize> Pages<T> {
     }
 }
 
-/// Its bytes as JSON.
+/// The length of a value as JSON, in bytes.
 fn size(value: &impl Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |json| json.len())
 }
@@ -112,17 +112,17 @@ async fn prompts_of(link: &Link) -> Result<(Vec<Prompt>, bool), String> {
     }
 }
 
-/// What is kept of a server's list.
+/// The selection from a server's list.
 #[derive(Default)]
 struct Kept {
-    /// The bytes of what is kept so far.
+    /// The length in bytes of the definitions that are kept so far.
     bytes: usize,
-    /// Why others are left out.
+    /// For each tool or prompt that is left out, the reason.
     left_out: Vec<String>,
 }
 
 impl Kept {
-    /// Whether a tool or prompt with this name is kept, whose definition has these bytes.
+    /// Whether to keep a tool or prompt with this name, whose definition is `bytes` long.
     fn takes(&mut self, what: &str, name: &str, bytes: usize) -> bool {
         let shown = shortened(name, 80);
         if name.is_empty() || name.len() > 200 || name.chars().any(char::is_control) {
@@ -154,7 +154,7 @@ impl Kept {
     }
 }
 
-/// The tools and prompts that the recipe selects, and why others are left out.
+/// The tools and prompts that the recipe selects, and the reasons why others are left out.
 pub(super) fn chosen(
     config: &Config,
     tools: Vec<Definition>,
@@ -166,7 +166,7 @@ pub(super) fn chosen(
         if !names::wanted(&tool.name, config.include.as_deref(), &config.exclude) {
             continue;
         }
-        // Other parts of a definition reach no model.
+        // Only these parts of a definition reach a model.
         let schema = size(&tool.input_schema);
         let about = tool.description.as_ref().map_or(0, |about| about.len());
         let bytes = schema.saturating_add(about + tool.name.len());
@@ -206,7 +206,7 @@ pub(super) fn chosen(
     (kept, kept_prompts, list.told())
 }
 
-/// Whether more than `most` arrays and objects stand within each other.
+/// Whether arrays and objects are nested more than `most` levels deep.
 fn is_deeper(value: &Value, most: usize) -> bool {
     match (value, most) {
         (Value::Array(_) | Value::Object(_), 0) => true,
@@ -220,7 +220,7 @@ pub(super) fn digest(tool: &Definition) -> String {
     sha256_hex(&[&serde_json::to_vec(tool).unwrap_or_default()])
 }
 
-/// What an error says, cut.
+/// The message of an error, cut.
 pub(super) fn error_text(error: &ServiceError) -> String {
     let text = match error {
         ServiceError::McpError(error) => error.message.to_string(),

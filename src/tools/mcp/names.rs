@@ -37,7 +37,7 @@ mod tests {
     use super::{tool_name, wanted};
 
     #[test]
-    fn names_are_legal_and_stay_apart() {
+    fn names_are_legal_and_stay_distinct() {
         assert_eq!(tool_name("docs", "search"), "docs__search");
         assert_eq!(tool_name("docs", "get.all files"), "docs__get_all_files");
         let (one, two) = (tool_name("s", &"x".repeat(70)), tool_name("s", &"x".repeat(71)));

@@ -26,8 +26,8 @@ const TIME: Duration = Duration::from_secs(30);
 /// A token is renewed if it expires within this time.
 const EARLY: Duration = Duration::from_secs(30);
 
-/// What authorizes the requests to a server: with a token that it renews, or without one where the recipe has no
-/// credentials. Both are of one type, so that the transport is compiled once.
+/// The authorization manager of a server: it adds a token to requests and renews it, or adds none if the recipe has no
+/// credentials. Both cases have the same type, so that the transport is compiled once.
 ///
 /// # Errors
 /// One sentence: the authorization server cannot be reached or gives no token.
@@ -73,8 +73,8 @@ async fn authorize(
     Ok(manager)
 }
 
-/// Where the proof of the client is sent to. A server could name any place in its metadata, so it is one that the recipe
-/// names, or on the server's own host.
+/// The token endpoint to which the client's credentials are sent. Because a server could name any URL in its metadata,
+/// the endpoint must be one that the recipe names, or be on the server's own host.
 async fn endpoint(
     server: &Url,
     authority: Option<&Authority>,
@@ -89,7 +89,7 @@ async fn endpoint(
         };
     }
     let named = parsed("the token endpoint", &metadata.token_endpoint)?;
-    // An assertion is for the issuer, so one elsewhere must not be named either.
+    // A client assertion is made out to the issuer, so the issuer must not be elsewhere either.
     let issuer = metadata.issuer.as_deref().map(|issuer| parsed("the issuer", issuer));
     let issuer = issuer.transpose()?;
     let both = || std::iter::once(&named).chain(&issuer);
@@ -120,7 +120,7 @@ async fn endpoint(
     }
 }
 
-/// Whether nobody else reads what is sent there.
+/// Whether nobody else can read what is sent to this URL: it is `https` or on this machine.
 fn is_protected(url: &Url) -> bool {
     url.scheme() == "https" || url.host_str().is_some_and(is_loopback)
 }
@@ -309,7 +309,7 @@ fn escaped(text: &str) -> String {
     pair.strip_prefix('=').unwrap_or(&pair).to_owned()
 }
 
-/// The body of an answer, which may be parsed if it is JSON.
+/// The body of a response, within the limits for JSON.
 async fn whole(mut answer: reqwest::Response) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     while let Some(piece) = answer.chunk().await.map_err(|error| error.to_string())? {
@@ -328,9 +328,9 @@ async fn whole(mut answer: reqwest::Response) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Whether a server may make this program send a request to a URL. Otherwise anybody who runs a server could reach what
-/// this machine can reach. A name that does not resolve here is left to the connection, because a proxy may know it. If it
-/// resolves to another address there, TLS fails: that machine has no certificate for the name.
+/// Checks whether a server may make this program send a request to a URL: otherwise whoever runs the server could reach
+/// everything that this machine can reach. A name that does not resolve here is accepted, because a proxy may know it.
+/// If it resolves to another machine there, TLS fails, because that machine has no certificate for the name.
 async fn may_send_to(server: &Url, target: &Url) -> Result<(), String> {
     let is_same = server.host_str() == target.host_str();
     if target.scheme() != "https" && !(is_same && server.host_str().is_some_and(is_loopback)) {
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_ran_out_is_asked_for_again() {
+    async fn an_expired_token_is_requested_again() {
         for (lasts, times) in [(3600, 1), (1, 4)] {
             let (server, client) = server(json!(["client_secret_post"]), lasts).await;
             let url = format!("{}/mcp", server.uri());
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_with_too_many_values_is_refused() {
+    async fn a_response_with_too_many_values_is_refused() {
         let server = MockServer::start().await;
         let wide = format!("{{\"a\":[{}0]}}", "0,".repeat(METADATA_VALUES));
         let page = format!("<p>{}", ",".repeat(METADATA_VALUES * 2));
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_sends_this_program_to_no_other_place_of_the_network() {
+    async fn a_server_cannot_make_this_program_send_requests_to_the_local_network() {
         for (from, to, may) in [
             ("https://8.8.8.8/mcp", "https://1.1.1.1/x", true),
             ("https://8.8.8.8/mcp", "http://1.1.1.1/x", false),
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_secret_goes_to_no_place_that_only_the_server_names() {
+    async fn the_secret_is_not_sent_to_an_endpoint_that_only_the_server_names() {
         let issuer = |url: &str| Some(Authority::Issuer(url.to_owned()));
         let token_url = |url: &str| Some(Authority::TokenUrl(url.to_owned()));
         for (named, by, authority, sent) in [
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_names_itself_instead_of_the_issuer_learns_nothing() {
+    async fn a_server_that_names_itself_instead_of_the_issuer_gets_no_credentials() {
         let (server, client) = server(json!(["client_secret_post"]), 3600).await;
         let url = format!("{}/mcp", server.uri());
         for (issuer, times) in [("http://127.0.0.1:1/".to_owned(), 0), (server.uri(), 1)] {
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metadata_on_another_host_of_this_machine_is_not_asked_for() {
+    async fn metadata_at_another_loopback_address_is_not_requested() {
         let listener = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
         let other = MockServer::builder().listener(listener).start().await;
         for (is_other, asks) in [(true, false), (false, true)] {
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_secret_goes_where_the_server_takes_it() {
+    async fn the_secret_is_sent_in_the_way_that_the_server_accepts() {
         let (server, client) = server(json!(["client_secret_basic"]), 3600).await;
         let url = format!("{}/mcp", server.uri());
         let basic = format!("Basic {}", STANDARD.encode("me:a+b%3Ac"));

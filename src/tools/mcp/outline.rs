@@ -1,13 +1,14 @@
-//! Outlines a message from its bytes, before any memory is spent on its values.
+//! Scans the bytes of a message for its kind and size before it is parsed, so that no memory is spent on its values.
 
-/// What a JSON object holds at its top, and how large its contents are. Of text that is no JSON, some outline.
+/// Some top-level members of a JSON object, and its size. The bytes are not validated: for text that is not JSON the
+/// values mean nothing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outline<'a> {
-    /// Its values, with the keys of objects; a few too many where arrays or objects are empty.
+    /// The number of values and of keys of objects. Empty arrays and objects make it a little too high.
     pub values: usize,
-    /// How many arrays and objects stand within each other at most.
+    /// The maximum nesting depth of arrays and objects.
     pub depth: usize,
-    /// The value of `id`.
+    /// The bytes of the value of `id`.
     pub id: Option<&'a [u8]>,
     /// Whether `jsonrpc` is `"2.0"`.
     pub is_rpc: bool,
@@ -17,7 +18,7 @@ pub struct Outline<'a> {
 }
 
 impl Outline<'_> {
-    /// Whether it answers a request.
+    /// Whether it is a response to a request.
     pub fn is_answer(&self) -> bool {
         self.is_rpc && !self.has_method && (self.has_result || self.has_error)
     }
@@ -35,7 +36,7 @@ pub fn outline(bytes: &[u8]) -> Outline<'_> {
         ..Outline::default()
     };
     let mut depth: usize = 0;
-    // At the top: the last key, whether the next string is one, and where the value after it begins.
+    // At the top level: the last key, whether the next string is a key, and where the value of the key begins.
     let (mut key, mut is_key, mut begin) = (&b""[..], false, None);
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {

@@ -1,5 +1,5 @@
-//! Repairs answers that are slightly wrong, so that one mistake of a server costs no more than what it is in. Each
-//! repair is said.
+//! Repairs small mistakes in a server's responses, so that a mistake makes only the part unusable that it is in.
+//! Repairs that change what is read are reported.
 
 use super::limits::{ERROR, ERROR_DATA, LISTED, cut};
 use crate::base::secret::shortened;
@@ -7,7 +7,7 @@ use rmcp::model::{ContentBlock, InitializeResult, Prompt, Resource, ResourceCont
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// What a request asks for.
+/// The kind of a request, which decides how its response is repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     Initialize,
@@ -21,7 +21,7 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// By the method of the request.
+    /// The kind for the method of a request.
     pub fn of(method: &str) -> Self {
         match method {
             "initialize" => Self::Initialize,
@@ -35,7 +35,7 @@ impl Asked {
         }
     }
 
-    /// The answer, for people.
+    /// A name of the response for messages.
     pub fn described(self) -> &'static str {
         match self {
             Self::Initialize => "its introduction",
@@ -52,7 +52,7 @@ impl Asked {
 
 type Object = Map<String, Value>;
 
-/// Repairs the answer to what was `asked`; `said` gets what was wrong.
+/// Repairs the response to a request of kind `asked`, and adds the mistakes to `said`.
 pub fn answer(message: &mut Object, asked: Asked, said: &mut Vec<String>) {
     for key in ["method", "error"] {
         if message.get(key).is_some_and(Value::is_null) {
@@ -72,7 +72,7 @@ pub fn answer(message: &mut Object, asked: Asked, said: &mut Vec<String>) {
         *result = json!({ "content": [text(result)] });
     }
     let Value::Object(result) = result else { return };
-    // An answer that asks for more, or that says of itself that it is of another kind.
+    // The result asks for further input, or has a kind of its own: it is not repaired.
     if result.get("resultType").is_some_and(|kind| kind != "complete") {
         return;
     }
@@ -91,7 +91,7 @@ pub fn answer(message: &mut Object, asked: Asked, said: &mut Vec<String>) {
     }
 }
 
-/// An error has a number and a message, which is cut, as are its data.
+/// Gives an error a code and a message, cuts a long message, and leaves out long data.
 fn failure(error: &mut Value) {
     let message = match error.get("message") {
         Some(Value::String(message)) => cut(message, ERROR),
@@ -136,7 +136,7 @@ fn introduction(result: &mut Object, said: &mut Vec<String>) {
     result.insert("serverInfo".to_owned(), about);
     let capabilities = result.entry("capabilities").or_insert_with(|| json!({}));
     match capabilities {
-        // Which of them there are is what matters.
+        // Only the names of the capabilities are used.
         Value::Object(all) => {
             all.retain(|key, value| matches!(key.as_str(), "tools" | "prompts" | "resources") && !is_no(value));
             all.values_mut().for_each(|value| *value = json!({}));
@@ -173,7 +173,7 @@ fn call(result: &mut Object, said: &mut Vec<String>) {
     parts.iter_mut().for_each(|part| block(part, said));
     let is_text = |part: &Value| part["text"].as_str().is_some_and(|text| !text.trim().is_empty());
     if parts.iter().any(is_text) {
-        // The same once more, which nobody reads.
+        // It repeats the content and is not used.
         result.shift_remove("structuredContent");
     }
     result.insert("content".to_owned(), Value::Array(parts));
@@ -192,7 +192,7 @@ fn call(result: &mut Object, said: &mut Vec<String>) {
     }
 }
 
-/// Repairs one part of a content; one that cannot be is replaced by a note.
+/// Repairs one content block. A block that cannot be repaired is replaced by a note.
 fn block(part: &mut Value, said: &mut Vec<String>) {
     if !part.is_object() {
         said.push("a part of its content is no object; it is read as text".to_owned());
@@ -200,7 +200,7 @@ fn block(part: &mut Value, said: &mut Vec<String>) {
         return;
     }
     if let Value::Object(object) = &mut *part {
-        // Nobody reads them, and they are wrong at times.
+        // Neither is used, and a mistake in them must not make the block unusable.
         object.shift_remove("annotations");
         object.shift_remove("_meta");
     }
@@ -235,7 +235,7 @@ fn block(part: &mut Value, said: &mut Vec<String>) {
     }
 }
 
-/// Repairs the contents of a resource; `None`: it has none.
+/// Repairs the contents of a resource. `None` if it has neither text nor data.
 fn contents(mut one: Value, said: &mut Vec<String>) -> Option<Value> {
     if let Value::Object(object) = &mut one {
         object.shift_remove("annotations");
@@ -317,8 +317,8 @@ fn prompt(result: &mut Object, said: &mut Vec<String>) {
     result.insert("messages".to_owned(), Value::Array(all));
 }
 
-/// Repairs the entries of a list, and drops those that cannot be. One more than [`LISTED`] are looked at, so that whoever
-/// reads the list cuts it and says so.
+/// Repairs the entries of a list, and drops those that cannot be repaired. Reads one entry more than [`LISTED`], so
+/// that the reader of the list notices that it is too long, cuts it and reports that.
 fn list(
     result: &mut Object,
     key: &str,
@@ -351,7 +351,7 @@ fn list(
             None => format!("number {}", n + 1),
         };
         if let Value::Object(object) = &mut one {
-            // Nobody sees them, and some have a whole image.
+            // Icons are not used, and some contain a whole image.
             object.shift_remove("icons");
         }
         match repair(&mut one) {

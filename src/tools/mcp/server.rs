@@ -58,8 +58,8 @@ pub struct RunningServer {
     definitions: BTreeMap<String, String>,
     prompts: Vec<Prompt>,
     resources: bool,
-    /// Held by the request that is running, so that there is one at a time: progress belongs to it, and a lost
-    /// connection is closed before the next request opens another.
+    /// Held by the running request, so that there is only one at a time: progress notifications belong to it, and a
+    /// lost connection is closed before the next request opens another.
     turn: Mutex<()>,
     link: Mutex<State>,
 }
@@ -67,7 +67,7 @@ pub struct RunningServer {
 struct State {
     link: Option<Link>,
     restarted: bool,
-    /// Whether it was told that the server is not started again.
+    /// Whether it was reported that the server is not started again.
     lost: bool,
     closed: bool,
     /// Tools whose definition has changed, with the reason.
@@ -85,7 +85,7 @@ impl RunningServer {
     /// Starts the server and lists what it offers. Returns the definitions of the tools that the recipe uses.
     ///
     /// # Errors
-    /// One sentence: it cannot be started or reached, does not list what it offers, or not in time.
+    /// One sentence: it cannot be started or reached, or does not list what it offers in time.
     pub async fn start(config: Config, with: McpContext) -> Result<(Arc<Self>, Vec<Definition>), String> {
         let left = with.deadline.saturating_duration_since(Instant::now());
         let time = config.start.min(left);
@@ -218,7 +218,7 @@ impl RunningServer {
         self.answered(label, answer).await
     }
 
-    /// When a request that begins now must be answered.
+    /// The time until which a request that begins now must be answered.
     fn until(&self, context: &ToolContext) -> Instant {
         let own = Instant::now().checked_add(self.config.call);
         own.map_or(context.deadline, |own| own.min(context.deadline))
@@ -246,7 +246,7 @@ impl RunningServer {
         Ok(Arc::clone(&link.running))
     }
 
-    /// The answer, or the error for the model. Closes a lost connection, which nothing may use any more.
+    /// The response, or the error for the model. Closes a lost connection, so that it is not used any more.
     async fn answered<T>(&self, label: &str, answer: Result<T, Failed>) -> Result<T, ToolError> {
         let error = match answer {
             Ok(output) => return Ok(output),
@@ -256,7 +256,7 @@ impl RunningServer {
         if let ServiceError::TransportSend(error) = &error
             && let Some(refusal) = http::StatusRefusal::of(error.error.as_ref())
         {
-            // The server is there; only this request failed.
+            // The server still runs; only this request failed.
             if refusal.is_access() {
                 let message = format!("MCP server {}: {}", self.name(), refusal.text());
                 self.with.notices.add("mcp_server", message);
@@ -344,7 +344,7 @@ impl RunningServer {
         }
         if state.link.as_ref().is_none_or(Link::is_closed) {
             self.restart(state, context).await?;
-            // The tools of the new process may be others.
+            // The new process may have other tools.
             return self.compare(state, (label, self.until(context), context)).await;
         }
         if state.link.as_ref().is_some_and(|link| link.host.tools_changed()) {
@@ -389,7 +389,8 @@ impl RunningServer {
         gone(self.name(), &format!(": {why}"))
     }
 
-    /// Tells once that the server is used no more. The message names the server first, as [`SERVER_LOST`] says.
+    /// Reports once that the server is no longer used. The message begins with the server's name, as [`SERVER_LOST`]
+    /// requires.
     fn give_up(&self, state: &mut State, why: &str) {
         if !std::mem::replace(&mut state.lost, true) {
             let message = format!("MCP server {} {why}", self.name());
@@ -397,7 +398,7 @@ impl RunningServer {
         }
     }
 
-    /// Compares the tools with those at the start, in the time of the request `label` that must wait for it.
+    /// Compares the tools with those at the start. This takes time away from the request `label`, which waits for it.
     ///
     /// # Errors
     /// `timeout` and `cancelled`, as [`Self::ask`]; the next request compares them again.
@@ -411,7 +412,7 @@ impl RunningServer {
         let left = until.saturating_duration_since(Instant::now()).min(LOOK);
         let now = match bounded(label, listed, Instant::now() + left, context).await {
             Ok(Ok((tools, _))) => tools.iter().map(|tool| (tool.name.to_string(), digest(tool))).collect(),
-            // If listing fails, all tools count as gone.
+            // If listing fails, all tools count as removed.
             Ok(Err(_)) | Err(Failed::Service(_)) => BTreeMap::new(),
             Err(Failed::Told(error)) => {
                 link.host.report_tools_changed();
@@ -444,7 +445,7 @@ impl RunningServer {
     }
 }
 
-/// What is said of a server that did not answer in this time, which is shown to a tenth of a second.
+/// The message that a server did not answer within this time, which is shown to a tenth of a second.
 fn unanswered(time: Duration) -> String {
     format!(
         "it did not answer within {} s",

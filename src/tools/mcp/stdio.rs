@@ -1,4 +1,4 @@
-//! The transport over the stdin and stdout of a program: one message a line.
+//! The stdio transport: each line of a program's stdin and stdout is a message.
 
 use super::inbox::Inbox;
 use super::limits::MESSAGE;
@@ -28,7 +28,7 @@ pub struct Stdio<R, W> {
 }
 
 impl<R: AsyncRead, W> Stdio<R, W> {
-    /// With these ends of the program's pipes.
+    /// A connection over this program's pipes.
     pub fn new(stdout: R, stdin: W, inbox: Inbox, too_long: Arc<AtomicBool>) -> Self {
         Self {
             stdout: BufReader::new(stdout),
@@ -58,8 +58,8 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
         }
     }
 
-    /// The next message; `None` at the end, also after a line that is too long: nothing says when it ends. Can be dropped
-    /// and called again without loss.
+    /// The next message; `None` at the end of the connection. A line that is too long ends it too, because its end may
+    /// never come. Cancel safe: no message is lost if the future is dropped.
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
             let piece = self.stdout.fill_buf().await.ok().filter(|piece| !piece.is_empty())?;

@@ -114,7 +114,7 @@ fn what_may_not_be_read_or_is_not_there_is_a_warning() {
 }
 
 #[test]
-fn references_beyond_the_limit_are_told() {
+fn references_beyond_the_limit_are_noticed() {
     let (_dir, workspace) = tree();
     let told = |count: usize| attach(&workspace, &"@src/a.rs ".repeat(count), &|_| true).warnings;
     assert!(told(MAX_REFS).is_empty());

@@ -122,7 +122,7 @@ fn a_branch_that_is_checked_out_is_not_moved() {
     assert!(done.reason().contains("checked out"), "{}", done.reason());
 }
 
-/// A branch without commits of its own loses nothing by a push, and is still somebody's.
+/// A push would lose no commit of such a branch, but somebody else created it.
 #[test]
 fn a_branch_that_no_delivery_made_is_not_moved() {
     let ground = Ground::edited();
@@ -139,7 +139,7 @@ fn a_branch_that_no_delivery_made_is_not_moved() {
     for repo in [ground.world.ws().join(".git"), Path::new(&origin).to_owned()] {
         assert_eq!(tip(&repo, "release"), Some(base.clone()));
     }
-    // A delivered branch that was merged since is taken again.
+    // A delivered branch that was merged meanwhile is used again.
     let edits = [writes("a.txt", "one\n2\n3\n"), says("done")];
     ground
         .deliver(&["--to", "branch", "--branch", "ours"])

@@ -175,7 +175,7 @@ async fn inner_run() {
     let mut house = house(level);
     house.confinement.workspace = Path::new(dir).to_path_buf();
     if order.starts_with("signals") {
-        // As on a kernel whose Landlock does not scope them.
+        // As on a kernel whose Landlock does not scope signals.
         house.confinement.signals = SignalScope::Mediated;
         let mut spawn = house.spawn("kill -0 $PPID || kill -0 $$ || echo none", Recorder::new());
         spawn.judge = None;

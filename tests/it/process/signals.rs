@@ -1,5 +1,5 @@
-//! Level `landlock`: signals stay in the process tree of their command, whether Landlock keeps them there or, as before
-//! Linux 6.12, this program. Both can be tried on a newer kernel.
+//! Level `landlock`: signals reach only the process tree of their command. Landlock ensures that, or, before Linux
+//! 6.12, this program. On a newer kernel both are tested.
 
 use super::{House, house};
 use overnight::base::grant::{Exec, ExecAnswer, ExecJudge, Starts};
@@ -7,7 +7,8 @@ use overnight::process::{self, Finished, SandboxLevel, SignalScope};
 use std::process::{Child, Command};
 use std::sync::Arc;
 
-/// Allows everything. With a judge the calls come to this process, without one to the helper `init`.
+/// A judge that allows everything. With a judge this process answers the suspended calls, without one the helper
+/// `init`.
 struct Everything;
 
 impl ExecJudge for Everything {
@@ -23,7 +24,7 @@ impl ExecJudge for Everything {
     }
 }
 
-/// Each scope, with and without a judge.
+/// Runs a test for each signal scope, with and without a judge.
 async fn in_each_way(try_it: impl AsyncFn(&House, bool, &str)) {
     for scope in [SignalScope::Mediated, SignalScope::Kernel] {
         for judged in [true, false] {
@@ -48,7 +49,7 @@ impl House {
     }
 }
 
-/// A process outside, in a group of its own, in which SIGURG stays pending; and how it was.
+/// A process outside the sandbox, in its own process group, in which SIGURG stays pending; and its initial state.
 struct Victim(Child, Vec<String>);
 
 impl Victim {
@@ -70,12 +71,12 @@ impl Victim {
         line.unwrap_or_else(|| panic!("{text}")).trim().to_owned()
     }
 
-    /// What sets how it is scheduled, and its limits.
+    /// Its scheduling parameters and resource limits.
     fn settings(&self) -> Vec<String> {
         let read = |name: &str| std::fs::read_to_string(format!("/proc/{}/{name}", self.0.id())).unwrap();
         let stat = read("stat");
         let fields: Vec<&str> = stat.split(' ').collect();
-        // Priority, nice value and policy, as proc_pid_stat(5) counts them.
+        // Priority, nice value and policy; the fields are numbered as in proc_pid_stat(5).
         let mut all: Vec<String> = [18, 19, 41].map(|at| fields[at - 1].to_owned()).to_vec();
         all.extend([read("limits"), self.status("Cpus_allowed:"), self.status("TracerPid:")]);
         all
@@ -97,8 +98,8 @@ impl Drop for Victim {
     }
 }
 
-/// Tries to reach the processes of its arguments in every way. To all processes together it sends SIGURG, which does
-/// no harm should it arrive, and prints what worked.
+/// Tries to signal the processes in its arguments in every way, and prints what worked. It sends SIGURG to all
+/// processes together, because that does no harm if it arrives.
 const ATTACK: &str = r#"
 import ctypes, errno, fcntl, os, platform, signal, socket, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -173,7 +174,7 @@ async fn no_signal_reaches_a_process_outside() {
     in_each_way(async |house, judged, way| {
         std::fs::write(house.confinement.workspace.join("attack.py"), ATTACK).unwrap();
         let mut victim = Victim::start();
-        // This process is what would be killed in a run: the parent of the sandbox. Its `init` is the parent of the shell.
+        // In a run, this process would be killed: it is the parent of the sandbox. `init` is the parent of the shell.
         let attack = format!(
             "/usr/bin/python3 attack.py {} {} $PPID",
             victim.0.id(),
@@ -186,7 +187,7 @@ async fn no_signal_reaches_a_process_outside() {
     .await;
 }
 
-/// What programs do with signals among themselves; each line prints what is in the list below.
+/// Common uses of signals within a command. Each line prints a line of the list below.
 const HONEST: &str = r#"
 exec 2> errors
 set -m; sleep 60 & kill %1; wait %1; echo "job $?"; set +m

@@ -238,8 +238,8 @@ async fn background_commands_can_be_stopped() {
     }
 }
 
-/// So are a program whose first thread has ended, and one that waits for a child which it makes: `posix_spawn` returns
-/// when the child has opened its files, here a pipe that nobody writes.
+/// This includes a program whose first thread has ended, and one that waits for a child that it creates: `posix_spawn`
+/// returns when the child has opened its files, here a pipe to which nobody writes.
 #[tokio::test]
 async fn threads_and_waiting_programs_can_be_stopped() {
     let count = "import ctypes, os, threading
@@ -291,7 +291,7 @@ open(\"spawned\", \"w\")";
     }
 }
 
-/// A git that is killed leaves its lock, and the next one works all the same.
+/// A git that is killed leaves its lock file, but the next git works.
 #[tokio::test]
 async fn a_killed_git_does_not_lock_out_the_next_one() {
     for level in CONFINED {

@@ -126,9 +126,9 @@ async fn a_new_file_at_a_closed_path_is_removed_and_a_granted_change_stays() {
     }
 }
 
-/// Something else is where the only copy of a file or directory was before, so it cannot be moved back there.
+/// Something else is at the original path of a file or directory, so the only copy cannot be moved back there.
 #[tokio::test]
-async fn what_has_lost_its_place_is_kept_under_a_name_that_is_told() {
+async fn an_entry_whose_original_path_is_taken_is_kept_under_a_reported_name() {
     for level in CONFINED {
         for (text, kept) in [
             (
@@ -152,7 +152,7 @@ async fn what_has_lost_its_place_is_kept_under_a_name_that_is_told() {
             let [told] = told[..] else {
                 panic!("{level:?} {text}: {undone:?}")
             };
-            // The run must end, so that somebody looks at it.
+            // The run must end, so that a person looks at it.
             assert!(!told.restored && told.path.starts_with("overnight-kept-"), "{told:?}");
             let left = ground.read(&format!("ws/{}{kept}", told.path));
             assert_eq!(left.as_deref(), Some("work\n"), "{level:?} {text}: {undone:?}");
@@ -167,7 +167,7 @@ async fn what_has_lost_its_place_is_kept_under_a_name_that_is_told() {
                 );
             }
         }
-        // What was in a directory finds its place in the one that is there now.
+        // The entries of a directory are moved back into the directory that is there now.
         let ground = ground(level);
         let undone = undone_of(&ground, "r(\"src\", \".envrc\"); d(\"src\")").await;
         assert!(undone.iter().all(|one| one.restored), "{level:?}: {undone:?}");

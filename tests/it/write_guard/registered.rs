@@ -1,10 +1,10 @@
-//! Registrations of worktrees in the git directory: those of others stay, and those that a command forges go.
+//! Registrations of worktrees in the git directory: those of others stay, and those that a command forges are removed.
 
 use super::{CONFINED, Ground, ground};
 use overnight::base::grant::Writes;
 use std::path::Path;
 
-/// Makes a registration and, in the worktree that it names, the pointer back.
+/// Creates a registration and, in its worktree, the `.git` file that points back to it.
 const FORGE: &str = "import os
 def write(path, text):
     os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -32,13 +32,13 @@ fn registered(ground: &Ground) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_a_command_forges_is_undone() {
+async fn a_registration_that_a_command_forges_is_removed() {
     for level in CONFINED {
         for text in [
-            // The home and the workspace are places that the command can write.
+            // The command can write its home and the workspace.
             "register(\"TOP/home/tree\", True)",
             "register(os.getcwd() + \"/src/tree\", True)",
-            // This is none, but it does not point back.
+            // The command cannot write here, but the worktree does not point back.
             "register(\"TOP/outside\", False)",
             "os.symlink(\"TOP/outside\", \"link\"); register(os.getcwd() + \"/link\", False)",
             "write(\".git/worktrees/evil/hooks/post-checkout\", \"x\")",
@@ -78,12 +78,12 @@ fn register(ground: &Ground) {
     ] {
         write(&admin.join(name), text);
     }
-    // Last, since the command waits for it.
+    // Written last, because the command waits for this file.
     write(&admin.join("gitdir"), &format!("{}\n", tree.join(".git").display()));
 }
 
 #[tokio::test]
-async fn one_of_others_stays_without_what_the_command_adds() {
+async fn a_registration_of_others_stays_without_what_the_command_adds() {
     let wait = "import os, time
 open(\"begun\", \"w\")
 while not os.path.exists(\".git/worktrees/tree/gitdir\"): time.sleep(0.005)
@@ -118,9 +118,9 @@ while not os.path.exists(\".git/worktrees/tree/gitdir\"): time.sleep(0.005)
     }
 }
 
-/// A command could remove what others registered before it; they do so themselves with the worktree.
+/// A command could remove a registration that others made before. Others remove it only together with the worktree.
 #[tokio::test]
-async fn one_that_a_command_removes_is_put_back() {
+async fn a_registration_that_a_command_removes_is_put_back() {
     let ground = ground(super::SandboxLevel::Landlock);
     register(&ground);
     let remove = "import shutil; shutil.rmtree(\".git/worktrees\")";

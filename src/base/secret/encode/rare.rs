@@ -27,7 +27,7 @@ const DUMPS: [(&str, &str); 9] = [
 /// The separators of bytes written as decimal numbers: Python and JSON, JavaScript, Go.
 const DECIMAL_SEPARATORS: [&str; 3] = [", ", ",", " "];
 
-/// The most digits in a row of a pattern of [`CharClass::Dump`].
+/// Upper limit for the digits in a row of a pattern of [`CharClass::Dump`].
 pub(in crate::base::secret) const MAX_DIGITS: usize = 4;
 
 /// The most parts of one value that are searched for in the rare encodings: a key of 4,096 bits has 51 lines.
@@ -93,7 +93,7 @@ pub(in crate::base::secret) fn patterns(piece: &str, name: usize) -> Vec<SecretP
     let mut all: Vec<SecretPattern> = texts.map(|text| super::plain(text.into_bytes(), name)).collect();
     all.extend(base32s(piece.as_bytes(), name));
     all.extend(base64s_twice(piece.as_bytes(), name));
-    // As PowerShell takes a command in `-EncodedCommand`.
+    // UTF-16, as PowerShell expects a command in `-EncodedCommand`.
     let wide: Vec<u8> = piece.encode_utf16().flat_map(u16::to_le_bytes).collect();
     all.extend(super::base64s(&wide, name));
     let digits = hex(piece.as_bytes());
@@ -102,7 +102,8 @@ pub(in crate::base::secret) fn patterns(piece: &str, name: usize) -> Vec<SecretP
     all
 }
 
-/// Hexadecimal words of two bytes as `xxd` prints them, for a value that begins a word and for one that ends its first.
+/// Hexadecimal words of two bytes as `xxd` prints them, for a value that begins with the first or with the second byte
+/// of a word.
 fn words(piece: &[u8]) -> Vec<String> {
     let digits = |upper: bool| match upper {
         true => hex(piece).to_uppercase(),
@@ -125,10 +126,10 @@ fn words(piece: &[u8]) -> Vec<String> {
 fn decimals(piece: &[u8]) -> Vec<String> {
     let numbers: Vec<String> = piece.iter().map(u8::to_string).collect();
     let mut found = DECIMAL_SEPARATORS.map(|separator| numbers.join(separator)).to_vec();
-    // As `od -tu1` aligns them.
+    // `od -tu1` aligns the numbers like this.
     let aligned: Vec<String> = piece.iter().map(|byte| format!("{byte:3}")).collect();
     found.push(aligned.join(" ").trim_start().to_owned());
-    // Control characters have one digit; many of them make a text that is too short to be looked at.
+    // Some control characters have one digit; a text with many of them may be too short to be searched.
     found.retain(|text| text.len() >= CharClass::Dump.least(piece.len()));
     found
 }

@@ -1,5 +1,5 @@
-//! Says at a resume what commands may have changed at protected paths when the process was killed: what a guard would have
-//! undone when the command ended.
+//! Warns at a resume about changes that commands may have made at protected paths if the process was killed. A write
+//! guard would have undone these changes at the end of the command.
 
 use crate::base::call::CallState;
 use crate::base::event::{Event, EventKind};
@@ -12,11 +12,11 @@ use crate::recipe::Plan;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// The argument with which a command stays when its call has ended.
+/// The argument that makes a command continue in the background after its call.
 const BACKGROUND: &str = "is_background";
 
-/// Since when a command may have been running that was never compared. `None` if none was running when the last session
-/// ended, or it ended properly.
+/// The start time of the earliest command whose changes were never compared. `None` if no command was running when the
+/// last session ended, or if that session ended properly.
 fn since(events: &[Event], state: &RunState, plan: &Plan) -> Option<SystemTime> {
     let begins = |event: &Event| matches!(event.kind, EventKind::RunStarted(_) | EventKind::Resumed { .. });
     let first = events.iter().rposition(begins)?;
@@ -25,7 +25,7 @@ fn since(events: &[Event], state: &RunState, plan: &Plan) -> Option<SystemTime> 
     if session.iter().any(ends) {
         return None;
     }
-    // Servers and discovered tools live as long as the session, and their beginning is not recorded.
+    // Servers and discovered tools may run as long as the session, and their start is not recorded.
     if plan.tools.starts_programs() {
         return session.first().map(|event| event.at.into());
     }
@@ -53,8 +53,8 @@ fn since(events: &[Event], state: &RunState, plan: &Plan) -> Option<SystemTime> 
     began.map(SystemTime::from)
 }
 
-/// The warning about protected paths that have changed since a command began that was running when the process was killed.
-/// `None` if there are none.
+/// The warning about protected paths that may have been changed by commands that were running when the process was
+/// killed. `None` if there are no such paths.
 pub async fn warning(
     (events, state): (&[Event], &RunState),
     plan: &Plan,

@@ -79,7 +79,7 @@ fn wide_schemas_are_cut() {
 }
 
 #[test]
-fn text_that_is_referred_to_often_is_cut() {
+fn a_schema_with_many_references_to_a_long_text_stays_within_the_limit() {
     let properties: Map<String, Value> = (0..500)
         .map(|n| (format!("p{n}"), json!({"$ref": "#/$defs/long"})))
         .collect();
