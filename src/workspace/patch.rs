@@ -67,6 +67,10 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 use trees::ObjectReader;
 
+/// A path relative to the top that is not part of a snapshot. With an identity (device and inode number) only the file that
+/// was there at first: a command may put another one there, which is a change like any other.
+type HiddenPath = (Vec<u8>, Option<(u64, u64)>);
+
 /// The snapshots of one tree, in a separate object store.
 #[derive(Clone, Debug)]
 pub struct Shadow {
@@ -78,9 +82,8 @@ pub struct Shadow {
     prefix: String,
     repository: Option<Repository>,
     format: ObjectFormat,
-    /// Paths relative to `top` that are never part of a snapshot. With an identity (device and inode number) only the file
-    /// that was there at first: a command may put another one there, which is a change like any other.
-    hidden: Vec<(Vec<u8>, Option<(u64, u64)>)>,
+    /// What is never part of a snapshot.
+    hidden: Vec<HiddenPath>,
     /// Contents that are not kept in `dir`.
     private: Option<PrivateContents>,
     /// The end of the run, after which no work on the tree goes on for long.
