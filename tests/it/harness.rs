@@ -328,8 +328,8 @@ pub fn as_ordinary_user(user: u32, filter: &str, skip: &[&str]) {
         // free program started, which errs on the safe side. What fails twice is another matter.
         let mut err = std::io::stderr().lock();
         let out = String::from_utf8_lossy(&got.stdout);
-        let failed = out.lines().filter(|line| line.ends_with("FAILED")).collect::<Vec<_>>();
-        let _ = std::io::Write::write_all(&mut err, format!("tried again: {failed:?}\n").as_bytes());
+        let why = out.split_once("\nfailures:\n").map_or(&*out, |(_, why)| why);
+        let _ = std::io::Write::write_all(&mut err, format!("tried again:\n{why}\n").as_bytes());
         got = command.output().unwrap();
     }
     let (out, err) = (
