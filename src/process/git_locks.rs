@@ -1,9 +1,9 @@
 //! Lock files that git leaves in `.git` when it is killed: as long as they exist, later git commands fail.
 //!
-//! A lock file is removed when the command that was killed made it: it could write `.git`, the file was made after the
-//! command began, no other command of the run may write the workspace, and no git of anybody else is at work in this
-//! repository, from wherever. Where one of these is not known, everything stays, and the reason is told. Those of linked
-//! worktrees belong to whoever works there, and always stay.
+//! A lock file is removed only if it must come from the killed command: the command could write `.git`, the file was
+//! created after it began, no other command of the run may write the workspace, and no other git process works in this
+//! repository. If any of these cannot be established, all lock files stay and a message says why. Lock files of linked
+//! worktrees always stay, because they belong to whoever works there.
 
 use super::live::own_write;
 use super::process_tree::table;

@@ -59,7 +59,7 @@ pub struct ToolNotice {
     pub message: String,
 }
 
-/// Upper limit for warnings that wait until they are taken; of further ones only the number is told.
+/// Upper limit for pending warnings; any more are only counted.
 const MOST: usize = 200;
 
 impl Notices {

@@ -1370,20 +1370,7 @@ fn results_of_an_earlier_call_are_not_those_of_the_last_one() {
         done
     };
     let compared = |b: &str| call(&world, &["compare", "before", b, "--format", "json"]).exits(0);
-    let deliver = |code: i32| {
-        let args = [
-            "deliver",
-            "out",
-            "--repo",
-            "r0",
-            "--to",
-            "mbox",
-            "--dry-run",
-            "--format",
-            "json",
-        ];
-        Done::of(command(&world, &args).envs(GIT_IDENTITY).output().unwrap()).exits(code)
-    };
+    let deliver = |code: i32| deliver_dry(&world, code);
     night(&[], 0);
     copy(&world, "out", "before");
     world.beside("policy.yaml", ASKS);
@@ -1440,26 +1427,29 @@ fn results_of_an_earlier_call_are_not_those_of_the_last_one() {
     assert_eq!(opened(&deliver(0)), 2);
 }
 
+/// What `deliver` would make of the batch in `out`.
+fn deliver_dry(world: &World, code: i32) -> Done {
+    let args = [
+        "deliver",
+        "out",
+        "--repo",
+        "r0",
+        "--to",
+        "mbox",
+        "--dry-run",
+        "--format",
+        "json",
+    ];
+    Done::of(command(world, &args).envs(GIT_IDENTITY).output().unwrap()).exits(code)
+}
+
 /// Finished jobs are delivered, and unfinished ones are named. The record is cut to what a kill leaves.
 #[test]
 fn a_batch_that_was_killed_is_delivered_as_incomplete() {
     let world = fleet(1);
     let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\ntargets:\n  \
                     - { path: r0, id: a }\n  - { path: r0, id: b, params: { who: you } }\n";
-    let deliver = |code: i32| {
-        let args = [
-            "deliver",
-            "out",
-            "--repo",
-            "r0",
-            "--to",
-            "mbox",
-            "--dry-run",
-            "--format",
-            "json",
-        ];
-        Done::of(command(&world, &args).envs(GIT_IDENTITY).output().unwrap()).exits(code)
-    };
+    let deliver = |code: i32| deliver_dry(&world, code);
     batch(&world, manifest, &["--jobs", "1"]).exits(0);
     assert_eq!(opened(&deliver(0)), 2);
     let record = world.path().join("out/batch.jsonl");

@@ -133,11 +133,9 @@ fn is_mark(byte: u8) -> bool {
 /// Decodes each run of backslashes: before a code, a punctuation mark or a blank, the run and what follows become one
 /// character; any other run becomes one backslash. `None` if there is nothing to replace.
 fn decode_backslashes(text: &[u8]) -> Option<Decoded> {
-    let mut bytes = Vec::new();
-    let mut stretches = Stretches::default();
-    let mut copied = 0;
+    let mut decoder = Decoder::of(text);
     for at in memchr::memchr_iter(b'\\', text) {
-        if at < copied {
+        if at < decoder.copied {
             continue;
         }
         let rest = text.get(at..).unwrap_or_default();
@@ -152,16 +150,9 @@ fn decode_backslashes(text: &[u8]) -> Option<Decoded> {
             _ if run > 1 => Escape::of(run, '\\'),
             _ => continue,
         };
-        bytes.extend_from_slice(text.get(copied..at).unwrap_or_default());
-        bytes.extend_from_slice(escape.bytes.get(..escape.count).unwrap_or_default());
-        copied = at + escape.length;
-        stretches.push(bytes.len(), copied);
+        decoder.replace(at, &escape);
     }
-    if stretches.is_empty() {
-        return None;
-    }
-    bytes.extend_from_slice(text.get(copied..).unwrap_or_default());
-    Some(Decoded { bytes, stretches })
+    decoder.finish()
 }
 
 /// The character for a code after a backslash: `u0041` (two codes for a surrogate pair), `u{41}`, `x41`, `101`.
@@ -207,11 +198,52 @@ fn code_at(rest: &[u8]) -> Option<Escape> {
     }
 }
 
+/// Copies a text while its escapes are replaced, from left to right.
+struct Decoder<'a> {
+    text: &'a [u8],
+    bytes: Vec<u8>,
+    stretches: Stretches,
+    /// How much of the text has been copied or replaced.
+    copied: usize,
+}
+
+impl<'a> Decoder<'a> {
+    fn of(text: &'a [u8]) -> Self {
+        Self {
+            text,
+            bytes: Vec::new(),
+            stretches: Stretches::default(),
+            copied: 0,
+        }
+    }
+
+    /// Replaces the escape that begins at `at`.
+    fn replace(&mut self, at: usize, escape: &Escape) {
+        self.bytes
+            .extend_from_slice(self.text.get(self.copied..at).unwrap_or_default());
+        self.bytes
+            .extend_from_slice(escape.bytes.get(..escape.count).unwrap_or_default());
+        self.copied = at + escape.length;
+        self.stretches.push(self.bytes.len(), self.copied);
+    }
+
+    /// `None` if nothing was replaced.
+    fn finish(mut self) -> Option<Decoded> {
+        if self.stretches.is_empty() {
+            return None;
+        }
+        self.bytes
+            .extend_from_slice(self.text.get(self.copied..).unwrap_or_default());
+        Some(Decoded {
+            bytes: self.bytes,
+            stretches: self.stretches,
+        })
+    }
+}
+
 /// `None` if there is nothing to decode.
 fn decode(text: &[u8], which: Escapes) -> Option<Decoded> {
-    let mut bytes = Vec::new();
-    let mut stretches = Stretches::default();
-    let mut copied = 0;
+    let mut decoder = Decoder::of(text);
     for at in memchr::memchr2_iter(b'%', b'&', text) {
         let rest = text.get(at..).unwrap_or_default();
         let Some(escape) = rest
@@ -221,16 +253,9 @@ fn decode(text: &[u8], which: Escapes) -> Option<Decoded> {
         else {
             continue;
         };
-        bytes.extend_from_slice(text.get(copied..at).unwrap_or_default());
-        bytes.extend_from_slice(escape.bytes.get(..escape.count).unwrap_or_default());
-        copied = at + escape.length;
-        stretches.push(bytes.len(), copied);
+        decoder.replace(at, &escape);
     }
-    if stretches.is_empty() {
-        return None;
-    }
-    bytes.extend_from_slice(text.get(copied..).unwrap_or_default());
-    Some(Decoded { bytes, stretches })
+    decoder.finish()
 }
 
 /// The places before the unfinished escapes at the end of a text: before the last one, and before each that would be

@@ -1,11 +1,12 @@
-//! Level `landlock`: mediates calls that change modes, owners, times and extended attributes, and, where Landlock does
-//! not scope them, signals ([`signals`]). Landlock does not cover
-//! them, and a seccomp filter cannot see paths; so each such call of the command is suspended, and if its target is in
-//! a place that the command may write, it is carried out here on a handle that was checked. The original call is never
-//! continued, since its path could have been redirected after the check.
+//! Level `landlock`: mediates calls that change modes, owners, times and extended attributes, and signals where Landlock
+//! does not scope them ([`signals`]).
 //!
-//! [`Mediator::answer`] needs only the notification, so that whichever process owns the tree's one listener can call it
-//! for any call for which [`lines`] returns its action.
+//! Landlock does not cover changes of metadata, and a seccomp filter cannot see paths. So each such call of the command is
+//! suspended, and if its target is in a place that the command may write, it is carried out here on a handle that was
+//! checked. The original call is never continued, since its path could have been redirected after the check.
+//!
+//! A supervisor passes [`Mediator::answer`] every suspended call for which [`lines`] returns its action. Nothing else is
+//! needed, so it does not matter which process holds the one listener that a tree can have.
 
 use super::bpf::{EQUAL, RETURN, line};
 use super::peek::TracedMemory;

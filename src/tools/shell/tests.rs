@@ -275,7 +275,7 @@ impl crate::base::grant::ClosedPaths for OneClosed {
     }
 }
 
-/// Nobody gets the result of a call that is given up, but what its command changed without a grant is told.
+/// An abandoned call has no result, but changes that its command made without a grant are still reported.
 #[tokio::test]
 async fn what_a_call_changed_that_is_given_up_is_told() {
     let bench = bench();
