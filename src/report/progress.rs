@@ -13,7 +13,7 @@ use crate::base::message::Reply;
 use crate::base::outcome::{COMMAND, RunOutcome, StepStatus};
 use crate::base::quote::counted;
 use crate::base::ruling::{Decision, Ruling};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 /// The level of detail.
@@ -33,6 +33,8 @@ pub struct ProgressLines {
     level: Verbosity,
     /// The title of each open call.
     titles: HashMap<CallId, String>,
+    /// Calls whose denial has a line of its own. Their end, which follows at once, would only say it again.
+    denied: HashSet<CallId>,
     /// Whether the current step is a command of the recipe.
     step_is_command: bool,
     /// Whether the command of the current step failed, which its step may allow.
@@ -110,6 +112,9 @@ impl ProgressLines {
             EventKind::Replied { reply, .. } => self.replied(reply),
             EventKind::Decided(decided) => {
                 self.name_ruled(decided);
+                if decided.ruling.decision == Decision::Deny {
+                    self.denied.insert(decided.call.clone());
+                }
                 let told = match decided.ruling.decision {
                     Decision::Allow => self.level >= Verbosity::Verbose,
                     _ => normal,
@@ -217,6 +222,10 @@ impl ProgressLines {
     /// Lines for calls, checks, and their ends.
     fn course(&mut self, kind: &EventKind) -> Vec<String> {
         match kind {
+            EventKind::CallFinished { call, .. } if self.denied.remove(call) => {
+                self.titles.remove(call);
+                Vec::new()
+            }
             EventKind::CallFinished {
                 call,
                 state,

@@ -5,6 +5,7 @@ use crate::base::call::{CallState, ExitInfo, ToolOutput};
 use crate::base::event::{EventKind, ProgressEvent, Sink};
 use crate::base::grant::JudgedExec;
 use crate::base::outcome::{RunOutcome, StepStatus, Verdict};
+use crate::base::ruling::Decision;
 use crate::report::progress::{LiveBar, Plain, Verbosity};
 use crate::report::result::{self, OutputFacts};
 use crate::report::stream::Stream;
@@ -62,6 +63,25 @@ fn the_line_of_a_command_that_was_denied_after_it_ran() {
     let lines = plain(&run, Verbosity::Normal);
     let told = "exit code 0 (30 ms), DENIED [not_granted]: the command changed a.gz; this was undone";
     assert!(lines.contains(told), "{lines}");
+}
+
+/// The model gets the denial as the result of its call: for people it would be the same line again.
+#[test]
+fn a_denied_call_has_one_line() {
+    let mut run = build::Run::start();
+    run.step("fix", None).attempt("fix", 1, "x");
+    let ids = run.reply("", &[("write_file", Value::Null), ("write_file", Value::Null)]);
+    for id in &ids {
+        run.decide(id, "write_file", "create a", build::ruling(Decision::Deny));
+        let output = ToolOutput::failure("denied:rule_match", "Denied (rule_match): not a");
+        run.finish_call(id, CallState::Error, output);
+    }
+    let lines = plain(&run, Verbosity::Normal);
+    let about: Vec<_> = lines.lines().filter(|line| line.contains("create a")).collect();
+    assert!(
+        about.len() == 2 && about.iter().all(|line| line.contains("DENIED by")),
+        "{lines}"
+    );
 }
 
 #[test]
