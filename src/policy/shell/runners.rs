@@ -22,6 +22,8 @@ pub(crate) struct Launch {
     pub runner: bool,
     /// Whether a rule that names only the runner covers it.
     pub covered: bool,
+    /// Whether an option before the name must be spelled out in any rule, also in one that names only the runner.
+    pub is_odd: bool,
     /// Why a rule for the started program does not cover it.
     pub unvouched: Option<CommandRefusal>,
     /// Workspace files that determine what is started; whoever can write them can replace the program.
@@ -554,6 +556,7 @@ fn module(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWord], progr
             skipped: name_at,
             runner: true,
             covered: covers(walk, program, name),
+            is_odd: false,
             unvouched,
             relies_on,
             passed_over: Vec::new(),
@@ -794,6 +797,7 @@ impl Found<'_, '_> {
                 skipped: self.skipped,
                 runner: true,
                 covered: !self.is_odd && (spelled_script || covers(self.walk, self.program, self.name)),
+                is_odd: self.is_odd,
                 unvouched: unvouched.or(by_dashes).or(by_option),
                 relies_on,
                 passed_over: self.passed_over,

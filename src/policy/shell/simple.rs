@@ -194,8 +194,8 @@ fn judge(
                 job.launch(words, launch);
                 let name = job.words.first().map_or("", |word| word.text.as_str());
                 for outer in job.launches.iter_mut().filter(|launch| launch.runner) {
-                    outer.covered =
-                        outer.covered && runners::is_script(outer) || runners::covers(walk, &outer.program, name);
+                    outer.covered = !outer.is_odd
+                        && (outer.covered && runners::is_script(outer) || runners::covers(walk, &outer.program, name));
                 }
                 // A wrapper starts an external program of that name, never the shell builtin.
                 walk.executed = job.words.first().map(|word| word.text.clone());

@@ -400,6 +400,10 @@ fn revision(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     let Some(text) = word.exact() else {
         return read(pass, at, word);
     };
+    // It leaves paths out.
+    if [":!", ":^", ":(exclude)"].iter().any(|start| text.starts_with(start)) {
+        return;
+    }
     let text = text.strip_prefix('^').unwrap_or(text);
     let (first, last) = (text.split_once(':'), text.rsplit_once(':'));
     let (Some((_, first)), Some((_, last))) = (first, last) else {
