@@ -785,7 +785,7 @@ mod tests {
                     "git log --grep alias.x",
                 ],
             ),
-            ("rm", &["busybox ls rm", "rustup show", "busybox"]),
+            ("rm", &["busybox ls x", "rustup show", "busybox"]),
             ("curl -X POST", &["curl -X GET y", "curl --request=GET y", "curl y"]),
             ("terraform destroy", &["terraform apply", "terraform plan -destroy"]),
             ("kubectl delete namespace", &["kubectl delete pod ns", "kubectl get ns"]),
