@@ -683,7 +683,7 @@ fn huge_and_shadowing_definitions_are_left_out() {
 /// Each server keeps within its own limit, and all of them within the common one; what is left out is told in the JSON too.
 #[test]
 fn the_definitions_of_all_servers_are_bounded_together() {
-    let Some(server) = small("large") else { return };
+    let Some(server) = small("wide") else { return };
     let world = World::new();
     let servers = json!({ "a": server, "b": server, "c": server });
     let recipe = json!({

@@ -37,9 +37,9 @@ const NO_PLACE: &str = "use `git log`, `git show`, `git diff` or `git blame`, wi
 const NO_COPY: &str = "it copies every file of a revision to another place; leave `paths` out of the rule";
 const PLAIN_PATHS: &str = "name the files or directories by plain paths after `--`, without `:` at the start";
 
-/// Commands that show no contents of files, apart from the options in [`interactive`]. What they write in the tree is judged as
+/// Commands that show no contents of files, apart from the options in [`by_options`]. What they write in the tree is judged as
 /// a write.
-const SILENT_COMMANDS: [&str; 55] = [
+const SILENT_COMMANDS: [&str; 53] = [
     "add",
     "apply",
     "branch",
@@ -91,8 +91,6 @@ const SILENT_COMMANDS: [&str; 55] = [
     "switch",
     "symbolic-ref",
     "tag",
-    "update-index",
-    "update-ref",
     "version",
     "worktree",
 ];
@@ -267,6 +265,9 @@ pub(super) fn shown(pass: &Pass<'_, '_>) -> Shown {
         "status" => by_options(rest, &["v"], None),
         "add" | "stage" => by_options(rest, &["e", "i", "p"], None),
         "checkout" | "reset" | "restore" => restored(rest),
+        "fetch" | "pull" | "push" | "tag" | "update-ref" => named(name, rest),
+        "apply" if !checks(rest) => Shown::Everything(NO_COPY),
+        "notes" if !["", "list", "show", "remove", "prune"].contains(&next) => Shown::Everything(NO_COPY),
         "config" => by_options(rest, &[], Some("--blob")),
         "rebase" => by_options(rest, &[], Some("--show-current-patch")),
         name if SILENT_COMMANDS.contains(&name) => Shown::Nothing,
@@ -350,6 +351,35 @@ fn restored(rest: &[ShellWord]) -> Shown {
         true => Shown::Everything(NAME_COMMIT),
         false => by_options(rest, &["p"], None),
     }
+}
+
+/// A command that gives names to objects: with the name of a file's object, `git show NAME` would show that file.
+fn named(name: &str, rest: &[ShellWord]) -> Shown {
+    // Elsewhere a colon stands between what is named and its name.
+    let is_file = |text: &str| ["tag", "update-ref"].contains(&name) && text.contains(':');
+    let takes_message = |word: &ShellWord| {
+        let text = word.text.as_str();
+        ["--message", "--file"].contains(&text)
+            || text.starts_with('-') && !text.starts_with("--") && text.ends_with(['m', 'F'])
+    };
+    let mut operands = rest.iter();
+    while let Some(word) = operands.next() {
+        if takes_message(word) {
+            operands.next();
+        } else if !word.text.starts_with('-') && (is_file(&word.text) || !word.text.split(':').all(names_commits)) {
+            return Shown::Everything(NAME_COMMIT);
+        }
+    }
+    match rest.iter().any(|word| word.text == "--stdin") {
+        true => Shown::Everything(NAME_COMMIT),
+        false => Shown::Nothing,
+    }
+}
+
+/// Whether `git apply` only describes a patch, instead of copying files as it says.
+fn checks(rest: &[ShellWord]) -> bool {
+    const DESCRIBES: [&str; 4] = ["--check", "--stat", "--numstat", "--summary"];
+    rest.iter().any(|word| DESCRIBES.contains(&word.text.as_str())) && !rest.iter().any(|word| word.text == "--apply")
 }
 
 /// Whether a revision certainly names commits, as the names of branches and tags do. An identifier may be that of a file, also
