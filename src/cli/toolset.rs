@@ -22,7 +22,7 @@ use crate::tools::discovered::{self, Commands, DiscoveredTool};
 use crate::tools::mcp::{
     self, Address, Authority, Config, Credentials, Proof, ServerProgram, Servers, Started, Transport, Way,
 };
-use crate::tools::notices::Notices;
+use crate::tools::notices::{Notices, ToolNotice};
 use crate::tools::registry::Conflict;
 use crate::tools::{Registry, Tool, words};
 use crate::workspace::Workspace;
@@ -366,6 +366,8 @@ fn address(url: &str, server: &McpServer, context: &ServerContext<'_>) -> Result
 /// Tools that are gathered outside a run, with the resources that they need.
 pub struct Standalone {
     pub toolset: Toolset,
+    /// What was reported while the tools were gathered; it has been printed on stderr.
+    pub warnings: Vec<ToolNotice>,
     /// Home and temporary directory of the programs that were started.
     _own: Option<Private>,
 }
@@ -378,6 +380,7 @@ impl Standalone {
     pub fn builtin(searches: bool) -> Result<Self, Refusal> {
         Ok(Self {
             toolset: Toolset::bare(searches)?,
+            warnings: Vec::new(),
             _own: None,
         })
     }
@@ -397,6 +400,7 @@ pub async fn standalone(
     if !starts_something(plan) {
         return Ok(Standalone {
             toolset: assemble(plan, searches, None).await?,
+            warnings: Vec::new(),
             _own: None,
         });
     }
@@ -420,11 +424,13 @@ pub async fn standalone(
         secrets: &secrets,
     };
     let toolset = assemble(plan, searches, Some(&context)).await?;
-    for notice in toolset.notices.take() {
-        super::out::stderr(&format!("warning: {}", notice.message));
+    let warnings = toolset.notices.take();
+    for warning in &warnings {
+        super::out::stderr(&format!("warning: {}", warning.message));
     }
     Ok(Standalone {
         toolset,
+        warnings,
         _own: Some(own),
     })
 }

@@ -6,7 +6,7 @@ use super::hosts::{self, HostPattern, UrlRefused};
 use super::model::{CommandPrefix, Except, Rule, RuleEffect, RuleRuns};
 use super::needs::{Need, ShellReader, line};
 use super::shell::{
-    self, CommandRefusal, FileUse, Simple, best_match, covers, deny_covers, matched, may_hold, names_program,
+    self, CommandRefusal, FileUse, Shown, Simple, best_match, covers, deny_covers, matched, may_hold, names_program,
     open_concern, searched, searched_unnamed, surely_covers, unvouched,
 };
 use crate::base::access::{PathStatus, ResolvedPath};
@@ -263,12 +263,20 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         if simple.program == "git" && writing && place.path == ".git" {
             continue;
         }
+        // What git shows of a revision is judged below.
+        if !writing && simple.revisions.contains(&used.asked) {
+            continue;
+        }
         // `.git/**` opens the repository to git; alone it does not narrow what git reads.
         let fits = match !writing && simple.program == "git" && opens_only_repository(rule) {
             true => path_not_touched(rule, place),
             false => path_fits_with(rule, place, writing, used.below.as_deref()),
         };
         fits.map_err(|why| off_limits(rule, simple, place.shown(), why))?;
+        let is_dir = place.found == PathStatus::Dir || place.path.is_empty();
+        if !writing && is_dir && shell::descends(simple) && !covers_below(rule, place) {
+            return Err(reaches_below(rule, simple, place));
+        }
     }
     if rule.except.paths.is_empty() && opens_only_repository(rule) {
         return Ok(());
@@ -279,6 +287,7 @@ fn places_fit(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     }
     if !opens_only_repository(rule) {
         chooses_within(rule, simple)?;
+        shows_within(rule, simple)?;
     }
     if rule.except.paths.is_empty() {
         return Ok(());
@@ -302,9 +311,8 @@ fn chooses_within(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
     let Some(patterns) = &rule.paths else {
         return Ok(());
     };
-    // `*` and `.` fit the top as a path, and what lies deeper is searched as well. Without an option these show only names
-    // of one directory.
-    let shows_names = ["dir", "ls", "vdir"].contains(&simple.program.as_str());
+    // `*` and `.` fit the top as a path, and what lies deeper is searched as well.
+    let shows_names = !shell::descends(simple);
     let is_within = |dir: &&str| {
         let place = ResolvedPath {
             found: PathStatus::Dir,
@@ -329,6 +337,87 @@ fn chooses_within(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
             format!("name what it searches within these paths, or change `paths` of rule {name}"),
         ),
     ))
+}
+
+/// Whether the `paths` of a rule cover everything below a directory.
+fn covers_below(rule: &Rule, dir: &ResolvedPath) -> bool {
+    let whole = ResolvedPath {
+        found: PathStatus::Dir,
+        ..dir.clone()
+    };
+    let covers = |patterns: &Vec<PathPattern>| patterns.iter().any(|pattern| pattern.covers(&whole, true));
+    rule.paths.as_ref().is_none_or(covers)
+}
+
+/// A rule that covers a directory, but not what lies below it, which the command reads too.
+fn reaches_below(rule: &Rule, simple: &Simple, dir: &ResolvedPath) -> Mismatch {
+    let (name, program) = (shown_rule(&rule.name), &simple.program);
+    let shown = dir.shown();
+    let pattern = match dir.path.as_str() {
+        "" => "**".to_owned(),
+        path => format!("{path}/**"),
+    };
+    Mismatch::near(
+        "it reads everything below a directory that no path covers as a whole",
+        CommandRefusal::new(
+            NO_RULE,
+            format!(
+                "rule {name} allows `{program}` only on {}; `{}` reads everything below {shown}",
+                limits(rule),
+                line(simple)
+            ),
+            format!("name files instead of {shown}, or add `{pattern}` to `paths` of rule {name}"),
+        ),
+    )
+}
+
+/// Checks that what a command may read or show besides its operands is within the `paths` of a rule: what links and lists lead
+/// to, and what git takes from its history.
+fn shows_within(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
+    let (name, program) = (shown_rule(&rule.name), &simple.program);
+    let everything = |why: &str, fix: &str| {
+        Mismatch::near(
+            "it may show files that no path covers",
+            CommandRefusal::new(
+                NO_RULE,
+                format!(
+                    "rule {name} allows `{program}` only on {}; `{}` may show others: {why}",
+                    limits(rule),
+                    line(simple)
+                ),
+                fix,
+            ),
+        )
+    };
+    let root = ResolvedPath {
+        found: PathStatus::Dir,
+        ..ResolvedPath::of_tree("")
+    };
+    let is_whole = covers_below(rule, &root);
+    if let Some(why) = shell::leads_elsewhere(simple).filter(|_| !is_whole) {
+        return Err(everything(
+            why,
+            "leave that option out, and name the files or directories themselves",
+        ));
+    }
+    match &simple.shown {
+        Shown::Everything(fix) if !is_whole => Err(everything("git keeps every file of every revision", fix)),
+        Shown::Within(places) if !is_whole || !rule.except.paths.is_empty() => places.iter().try_for_each(|shown| {
+            let Some(place) = &shown.used.place else {
+                return Err(not_known(rule, simple));
+            };
+            path_fits(rule, place, false).map_err(|why| off_limits(rule, simple, place.shown(), why))?;
+            // What is not there may have been a directory.
+            let is_file = matches!(place.found, PathStatus::File | PathStatus::HardLinked);
+            let is_spelled = |pattern: &PathPattern| pattern.is_literal() && pattern.covers(place, false);
+            let spelled = place.found == PathStatus::Nothing && rule.paths.iter().flatten().any(is_spelled);
+            match shown.deep && !is_file && !spelled && !covers_below(rule, place) {
+                true => Err(reaches_below(rule, simple, place)),
+                false => Ok(()),
+            }
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Programs with options that name a file of further program text (`-f`), which nobody reads here.

@@ -34,6 +34,7 @@ macro_rules! classes {
 }
 
 classes! {
+    bounded_reads_show_no_other_files: "bounded-reads",
     builtins_set_no_names_that_programs_obey: "builtins",
     denied_programs_are_started_by_nobody: "denied-below",
     denied_paths_are_written_by_nobody: "denied-writes",

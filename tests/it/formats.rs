@@ -73,7 +73,7 @@ fn settings_leave_tools_and_commands_out() {
         "--format",
         "json",
     ]);
-    let listed: Vec<Value> = serde_json::from_str(&tools.exits(0).stdout).unwrap();
+    let listed = tools.exits(0).json()["tools"].as_array().cloned().unwrap();
     let names: Vec<&str> = listed.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["read_file", "run_shell_command"], "{names:?}");
 }
@@ -101,7 +101,7 @@ fn every_tool_of_the_settings_exists() {
         "version: 1\nname: x\ntools: { settings: settings.json }\nsteps:\n  - { id: a, prompt: go }\n",
     );
     let tools = world.call(&["tools", "list", "--recipe", &recipe, "--format", "json"]);
-    let listed: Vec<Value> = serde_json::from_str(&tools.exits(0).stdout).unwrap();
+    let listed = tools.exits(0).json()["tools"].as_array().cloned().unwrap();
     assert_eq!(listed.len(), classes.len(), "{}", tools_names(&listed));
 }
 

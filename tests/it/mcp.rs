@@ -680,6 +680,48 @@ fn huge_and_shadowing_definitions_are_left_out() {
     }
 }
 
+/// Each server keeps within its own limit, and all of them within the common one; what is left out is told in the JSON too.
+#[test]
+fn the_definitions_of_all_servers_are_bounded_together() {
+    let Some(server) = small("wide") else { return };
+    let world = World::new();
+    let servers = json!({ "a": server, "b": server, "c": server });
+    let recipe = json!({
+        "version": 1, "name": "mcp", "tools": { "mcp_servers": servers }, "steps": [{ "id": "ask", "prompt": "go" }],
+    });
+    let recipe = world.beside("recipe.yaml", recipe.to_string());
+    let done = world
+        .call(&["tools", "list", "--recipe", &recipe, "--format", "json"])
+        .exits(0);
+    let listed = done.json();
+    let tools = listed["tools"].as_array().unwrap();
+    let of = |server: &str| {
+        let origin = format!("mcp:{server}");
+        tools
+            .iter()
+            .filter(|tool| tool["origin"] == *origin)
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    let sizes = ["a", "b", "c"].map(|server| {
+        let sizes = of(server)
+            .into_iter()
+            .map(|tool| tool["parameters"].to_string().len() + tool["description"].as_str().unwrap().len());
+        sizes.sum::<usize>()
+    });
+    assert!(sizes[0] > 400 << 10 && sizes[1] > 400 << 10, "{sizes:?}");
+    assert!(sizes.iter().sum::<usize>() <= 1 << 20, "{sizes:?}");
+    assert!(of("c").len() > 4, "small definitions still fit");
+    let told = listed["warnings"].as_array().unwrap();
+    let is_about = |warning: &&Value| {
+        let message = warning["message"].as_str().unwrap_or_default();
+        warning["code"] == "mcp_tool"
+            && message.starts_with("MCP server c: ")
+            && message.contains("all servers together")
+    };
+    assert_eq!(told.iter().filter(is_about).count(), 1, "{told:?}");
+}
+
 /// `list_mcp_resources` with these servers, by name.
 fn resources(servers: &[(&str, Value)]) -> (World, Done) {
     let world = World::new();
@@ -800,8 +842,9 @@ fn discovered_tools_are_listed_and_called() {
         .call(&["tools", "list", "--recipe", &recipe, "--format", "json"])
         .exits(0);
     let tools = listed.json();
+    assert_eq!(tools["warnings"][0]["code"], "tool_name", "{tools}");
     let tool = |name: &str| {
-        tools
+        tools["tools"]
             .as_array()
             .unwrap()
             .iter()

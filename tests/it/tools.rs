@@ -62,7 +62,7 @@ fn every_tool_answers_as_the_table_says() {
         *seen.entry(tool.to_owned()).or_default() += 1;
     }
     let listed = world().call(&["tools", "list", "--format", "json"]).exits(0).json();
-    for spec in listed
+    for spec in listed["tools"]
         .as_array()
         .unwrap()
         .iter()
@@ -339,7 +339,7 @@ fn every_row_of_the_comparison_is_closed_and_its_tests_are_there() {
     }
     assert!(missing.is_empty(), "no such tests: {missing:?}");
     let listed = world().call(&["tools", "list", "--format", "json"]).exits(0).json();
-    for spec in listed.as_array().unwrap() {
+    for spec in listed["tools"].as_array().unwrap() {
         let name = spec["name"].as_str().unwrap();
         assert!(COMPARED.contains(&format!("`{name}`")), "{name} is not compared");
     }

@@ -24,6 +24,7 @@ use crate::process::private::Private;
 use crate::recipe::Plan;
 use crate::recipe::lower::COMMAND_MS;
 use crate::report::result::{RanProgram, ran_before};
+use crate::tools::notices::ToolNotice;
 use crate::tools::registry::FoundTool;
 use crate::tools::web::Search;
 use crate::tools::{LiveSender, PreparedCall, Registry, ToolContext, ToolError, background, results};
@@ -86,28 +87,33 @@ async fn list(recipe: (Option<&Path>, &[Trusted]), format: StdoutFormat, workspa
     let plan = plan_of(recipe, &policies, workspace).await?;
     let searches = search_of(plan.as_ref().map(|(plan, ..)| plan)).is_some();
     let Some((plan, beside, trusted)) = plan else {
-        return print(&bootstrap::registry(searches)?, format);
+        return print(&bootstrap::registry(searches)?, &[], format);
     };
     let tree = bootstrap::workspace(workspace, &[], Some(&plan))?;
     let standalone = toolset::standalone((&plan, &beside), searches, &policies, &tree, trusted).await?;
     standalone.toolset.servers.close().await;
-    print(&standalone.toolset.tools, format)
+    print(&standalone.toolset.tools, &standalone.warnings, format)
 }
 
-fn print(registry: &Registry, format: StdoutFormat) -> Result<u8, Refusal> {
+/// Prints the tools. JSON has the warnings too, which are on stderr in every format: a server that is missing here, or a tool
+/// that was left out.
+fn print(registry: &Registry, warnings: &[ToolNotice], format: StdoutFormat) -> Result<u8, Refusal> {
     let specs = registry.specs();
+    let warning = |notice: &ToolNotice| json!({ "code": notice.code, "message": notice.message });
     match format {
         StdoutFormat::Text => printed(&specs.iter().map(|spec| row(spec)).collect::<String>()),
         StdoutFormat::Json => printed(&format!(
             "{:#}\n",
-            Value::Array(specs.iter().map(|spec| object(spec)).collect())
+            json!({
+                "tools": specs.iter().map(|spec| object(spec)).collect::<Vec<Value>>(),
+                "warnings": warnings.iter().map(warning).collect::<Vec<Value>>(),
+            })
         )),
-        StdoutFormat::StreamJson => printed(
-            &specs
-                .iter()
-                .map(|spec| format!("{}\n", object(spec)))
-                .collect::<String>(),
-        ),
+        StdoutFormat::StreamJson => {
+            let tools = specs.iter().map(|spec| object(spec));
+            let told = warnings.iter().map(|notice| json!({ "warning": warning(notice) }));
+            printed(&tools.chain(told).map(|line| format!("{line}\n")).collect::<String>())
+        }
     }
 }
 

@@ -95,6 +95,28 @@ pub fn has_targets(program: &str) -> bool {
     WITH_TARGETS.contains(&program)
 }
 
+/// Whether options of git before the subcommand define aliases, or read a file that may, so that the subcommand may be any
+/// (`git -c alias.x=push x`). Git runs one of its own in the same process, so no exec shows it.
+pub fn sets_commands(words: &[Option<&str>]) -> bool {
+    let defines = |setting: &str| {
+        let setting = setting.to_ascii_lowercase();
+        setting.starts_with("alias.") || setting.starts_with("include")
+    };
+    let mut before = "";
+    for word in words {
+        let Some(word) = word else { return false };
+        let attached = word.strip_prefix("--config-env=").or_else(|| word.strip_prefix("-c"));
+        if ["-c", "--config-env"].contains(&before) && defines(word) || attached.is_some_and(defines) {
+            return true;
+        }
+        if !word.starts_with('-') && !before.starts_with('-') {
+            return false;
+        }
+        before = word;
+    }
+    false
+}
+
 /// Whether a word of a deny rule is an option, which may be anywhere in the command.
 pub fn is_option(wanted: &str) -> bool {
     wanted.len() > 1 && wanted.starts_with('-') && wanted != "--"

@@ -8,6 +8,7 @@ mod braces;
 mod builtins;
 mod chdir;
 mod extended;
+mod history;
 mod jq;
 mod meant;
 mod npm_names;
@@ -44,11 +45,14 @@ use crate::base::access::ResolvedPath;
 use crate::policy::profiles::{OwnProfiles, SideEffects};
 
 pub(crate) use builtins::activates;
+pub(crate) use history::Shown;
 pub(crate) use prefix_match::{Match, best_match, names_program, shell_around, unvouched};
 pub use prefix_match::{PrefixWord, covers, deny_covers, matched, open_concern, parse_prefix, surely_covers, texts};
 pub(crate) use runners::{INSTALLED_DIRS, Launch, ecosystem_of, installed_name, unprofiled};
 pub use scan::MAX_BYTES;
-pub(crate) use searched::{look_below, look_below_moved, may_hold, searched, searched_unnamed};
+pub(crate) use searched::{
+    descends, leads_elsewhere, look_below, look_below_moved, may_hold, searched, searched_unnamed,
+};
 pub use walk::{read, read_argv};
 pub use wrappers::{behind, is_wrapper};
 
@@ -100,6 +104,10 @@ pub struct Simple {
     pub(crate) dirs: Option<Vec<String>>,
     /// The directories in which the program works, if one of its own options changes them (`git -C`).
     pub(crate) entered: Option<Vec<String>>,
+    /// Its words that git takes for revisions, which are among `reads` too.
+    pub(crate) revisions: Vec<String>,
+    /// What it may show of the contents of files, if it is git.
+    pub(crate) shown: Shown,
     /// Why it can be ruled on only at its exec: a word or the directory is unknown before.
     pub(crate) deferred: Option<CommandRefusal>,
     /// The programs that it starts and the files that it writes besides its operands, according to its profile.

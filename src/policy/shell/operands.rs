@@ -88,6 +88,9 @@ pub fn apply(
     if state.dirs.known().is_none() && pass.words.len() > 1 && !is_harmless(program) {
         defer(&mut pass, 1);
     }
+    if program == "git" {
+        pass.used.shown = super::history::shown(&pass);
+    }
     pass.used
 }
 
@@ -107,7 +110,7 @@ fn response_files(pass: &mut Pass<'_, '_>, end: usize) {
 const ENTERS: &str = "-C";
 
 /// Other options of git before the subcommand whose value is the next word.
-const GLOBAL_OPTIONS_WITH_VALUE: [&str; 7] = [
+pub(super) const GLOBAL_OPTIONS_WITH_VALUE: [&str; 7] = [
     "-c",
     "--attr-source",
     "--config-env",

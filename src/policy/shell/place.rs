@@ -60,6 +60,80 @@ pub fn of_text(walk: &CommandWalk<'_>, state: &ShellState, text: &str) -> Option
         None if text.starts_with('/') => &absolute,
         None => return None,
     };
+    Some(from_dirs(walk, dirs, text))
+}
+
+/// The places of a path in a revision of git (`HEAD:src/a`, `:src/a`, `:0:src/a`): git looks it up from the top of its
+/// repository, unless it begins with `./` or `../`. `None` in an unknown directory; without a colon, those of the text itself.
+pub fn of_revision(walk: &CommandWalk<'_>, state: &ShellState, text: &str) -> Option<Vec<FileUse>> {
+    let Some(path) = path_of_revision(text) else {
+        return of_text(walk, state, text);
+    };
+    if path.starts_with("./") || path.starts_with("../") || path.starts_with('/') || path.starts_with('~') {
+        return of_text(walk, state, path);
+    }
+    let dirs = state.dirs.known()?;
+    let mut tops: Vec<String> = dirs.iter().map(|dir| repository_of(walk, dir)).collect();
+    tops.dedup();
+    let path = if path.is_empty() { "." } else { path };
+    Some(from_dirs(walk, &tops, path))
+}
+
+/// The ends of a range of revisions (`a..b`, `a...b`); one part if the text is none. Two dots between slashes belong to a path.
+pub fn range_of(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut start, mut from) = (0, 0);
+    while let Some(found) = text.get(from..).and_then(|rest| rest.find("..")) {
+        let at = from + found;
+        let before = text.get(..at).unwrap_or_default();
+        let rest = text.get(at + 2..).unwrap_or_default();
+        let is_component =
+            (before.is_empty() || before.ends_with(['/', ':'])) && (rest.is_empty() || rest.starts_with('/'));
+        from = at + 2;
+        if !is_component {
+            parts.push(text.get(start..at).unwrap_or_default());
+            from += usize::from(rest.starts_with('.'));
+            start = from;
+        }
+    }
+    parts.push(text.get(start..).unwrap_or_default());
+    parts
+}
+
+/// What follows the colon that ends a revision; colons within braces belong to it (`HEAD@{12:00}:src/a`).
+fn path_of_revision(text: &str) -> Option<&str> {
+    if let Some(path) = text.strip_prefix(':') {
+        let staged = path
+            .split_once(':')
+            .filter(|(stage, _)| ["0", "1", "2", "3"].contains(stage));
+        return Some(staged.map_or(path, |(_, path)| path));
+    }
+    let mut depth = 0_usize;
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            ':' if depth == 0 => return text.get(at + 1..),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The directory of the tree whose repository git uses in `dir`: the nearest one with a `.git`, otherwise the workspace.
+fn repository_of(walk: &CommandWalk<'_>, dir: &str) -> String {
+    let mut here = dir;
+    while !here.is_empty() && !here.starts_with('/') {
+        if (walk.fs_view.locate)(&join(here, ".git")).found != PathStatus::Nothing {
+            return here.to_owned();
+        }
+        here = here.rsplit_once('/').map_or("", |(above, _)| above);
+    }
+    String::new()
+}
+
+/// The places of a path from each of these directories.
+fn from_dirs(walk: &CommandWalk<'_>, dirs: &[String], text: &str) -> Vec<FileUse> {
     let mut found: Vec<FileUse> = Vec::new();
     for dir in dirs {
         let path = join(dir, text);
@@ -79,7 +153,7 @@ pub fn of_text(walk: &CommandWalk<'_>, state: &ShellState, text: &str) -> Option
             found.push(next);
         }
     }
-    Some(found)
+    found
 }
 
 /// The pattern's own place, what it matches now, and the secret names that it would match.

@@ -292,6 +292,9 @@ fn matches_words(prefix: &[PrefixWord], words: &[ShellWord], unknown: Unknown) -
     }
     let program = meant::family(base(program));
     let texts: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
+    if program == "git" && meant::sets_commands(&texts) {
+        return true;
+    }
     let exact = has_dashes(rest);
     let rest_options = !exact && has_options(rest);
     let mut at = 0;
@@ -659,6 +662,27 @@ mod tests {
             ("git add", &["git stage ."]),
             ("git remote remove", &["git remote rm origin"]),
             (
+                "git reset --hard",
+                &[
+                    "git -c alias.p=push p",
+                    "git -c ALIAS.p='reset --hard' p",
+                    "git --no-pager -c a.b=c -c include.path=src/a.txt x",
+                    "git --config-env=alias.p=HOME p",
+                    "git -C src -c includeIf.onbranch:x.path=y p",
+                ],
+            ),
+            (
+                "rm",
+                &[
+                    "busybox rm x",
+                    "toybox rm -rf x",
+                    "coreutils --coreutils-prog=rm x",
+                    "rustup run stable rm x",
+                    "busybox sh -c 'rm x'",
+                    "busybox env rm x",
+                ],
+            ),
+            (
                 "curl -X POST",
                 &[
                     "curl -sXPOST y",
@@ -753,6 +777,15 @@ mod tests {
             ("docker rm", &["docker image rm x", "docker run --rm x"]),
             ("npx", &["npm test", "npm run exec"]),
             ("git push --force", &["git push origin main:x", "git log +x"]),
+            (
+                "git push",
+                &[
+                    "git -c color.ui=never log",
+                    "git log -c alias.x",
+                    "git log --grep alias.x",
+                ],
+            ),
+            ("rm", &["busybox ls x", "rustup show", "busybox"]),
             ("curl -X POST", &["curl -X GET y", "curl --request=GET y", "curl y"]),
             ("terraform destroy", &["terraform apply", "terraform plan -destroy"]),
             ("kubectl delete namespace", &["kubectl delete pod ns", "kubectl get ns"]),

@@ -5,7 +5,7 @@ use super::scope::{CommandWalk, ShellState};
 use super::{CommandRefusal, ShellWord, place, wrappers};
 use crate::base::access::PathStatus;
 use crate::base::grant::Starts;
-use crate::policy::profiles::{self, Arity, Ecosystem, SideEffects, WriteExtent};
+use crate::policy::profiles::{self, Arity, Ecosystem, SideEffects, ValueClass, WriteExtent};
 
 /// How an installed program is started: by another program, or by its path in the tree.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,6 +22,8 @@ pub(crate) struct Launch {
     pub runner: bool,
     /// Whether a rule that names only the runner covers it.
     pub covered: bool,
+    /// Whether an option before the name must be spelled out in any rule, also in one that names only the runner.
+    pub is_odd: bool,
     /// Why a rule for the started program does not cover it.
     pub unvouched: Option<CommandRefusal>,
     /// Workspace files that determine what is started; whoever can write them can replace the program.
@@ -286,6 +288,9 @@ pub(super) fn look(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWor
     if let Some(seen) = module(walk, state, words, program).or_else(|| cargo_alias(words, program)) {
         return seen;
     }
+    if let Some(inner) = of_machine(words, program) {
+        return Seen::Hidden(inner);
+    }
     let runners = || RUNNERS.iter().filter(|runner| runner.programs.contains(&program));
     if runners().next().is_none() {
         return Seen::Nothing;
@@ -340,6 +345,8 @@ struct Leading {
     unnamed: Option<usize>,
     /// Whether an option is unknown, so that the word after it may be its value.
     is_guessed: bool,
+    /// Whether one of them must be spelled out in any rule, also in one that names only the runner.
+    is_odd: bool,
 }
 
 impl Leading {
@@ -350,6 +357,7 @@ impl Leading {
             passed_over: Vec::new(),
             unnamed: None,
             is_guessed: false,
+            is_odd: false,
         }
     }
 }
@@ -381,6 +389,12 @@ fn leading(walk: &CommandWalk<'_>, words: &[ShellWord], program: &str, takes_val
         let has_value = name.len() < text.len();
         let arity = profile.top.options.get(name);
         found.is_guessed |= arity.is_none() && !has_value;
+        found.is_odd |= matches!(
+            arity,
+            None | Some(Arity::Value(
+                ValueClass::Program | ValueClass::ShellText | ValueClass::Host
+            ))
+        );
         let takes_next = match arity {
             Some(Arity::Value(_)) => !has_value,
             Some(_) => false,
@@ -542,6 +556,7 @@ fn module(walk: &CommandWalk<'_>, state: &ShellState, words: &[ShellWord], progr
             skipped: name_at,
             runner: true,
             covered: covers(walk, program, name),
+            is_odd: false,
             unvouched,
             relies_on,
             passed_over: Vec::new(),
@@ -572,6 +587,28 @@ fn cargo_alias(words: &[ShellWord], program: &str) -> Option<Seen> {
             ..Launch::default()
         },
     ))
+}
+
+/// What a program starts, or does itself, under the name of a program of the machine: a rule must spell it out behind the first
+/// one, and deny rules for it hold.
+fn of_machine(words: &[ShellWord], program: &str) -> Option<Vec<ShellWord>> {
+    let text = |at: usize| words.get(at).and_then(ShellWord::exact).unwrap_or_default();
+    let from = |start: usize| {
+        words
+            .get(start..)
+            .filter(|inner| !inner.is_empty())
+            .map(<[ShellWord]>::to_vec)
+    };
+    match program {
+        "rustup" if text(1) == "run" => from(if text(2) == "--install" { 4 } else { 3 }),
+        "busybox" | "toybox" if !text(1).starts_with('-') => from(1),
+        "coreutils" => {
+            let name = text(1).strip_prefix("--coreutils-prog=")?;
+            let rest = words.iter().skip(2).cloned();
+            Some(std::iter::once(ShellWord::known(name)).chain(rest).collect())
+        }
+        _ => None,
+    }
 }
 
 fn is_python(program: &str) -> bool {
@@ -664,6 +701,7 @@ fn behind(
         name,
         sub,
         unnamed: leading.unnamed,
+        is_odd: leading.is_odd,
         passed_over: passed_over.clone(),
     };
     // The words from here on, as `python` gets them.
@@ -729,6 +767,8 @@ struct Found<'a, 'w> {
     sub: &'a str,
     /// See [`Leading::unnamed`].
     unnamed: Option<usize>,
+    /// See [`Leading::is_odd`].
+    is_odd: bool,
     passed_over: Vec<usize>,
 }
 
@@ -756,7 +796,8 @@ impl Found<'_, '_> {
                 name_at: self.name_at,
                 skipped: self.skipped,
                 runner: true,
-                covered: spelled_script || covers(self.walk, self.program, self.name),
+                covered: !self.is_odd && (spelled_script || covers(self.walk, self.program, self.name)),
+                is_odd: self.is_odd,
                 unvouched: unvouched.or(by_dashes).or(by_option),
                 relies_on,
                 passed_over: self.passed_over,

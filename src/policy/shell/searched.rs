@@ -1,7 +1,7 @@
 //! The directories whose files a command reads without naming them (`grep -r x docs`, `rg x`, `git grep x`), and what
 //! lies below those that it removes, moves or fills.
 
-use super::{CommandReading, Simple};
+use super::{CommandReading, Shown, Simple};
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
 use crate::base::grant::Starts;
 use crate::policy::files::PathPattern;
@@ -12,6 +12,53 @@ const LISTERS: [&str; 14] = [
     "[", "basename", "cd", "dirname", "du", "fd", "fdfind", "find", "ls", "readlink", "realpath", "stat", "test",
     "tree",
 ];
+
+/// Programs that look only at a directory itself, or at the names in it, unless an option makes them descend.
+const SHALLOW: [&str; 21] = [
+    "[", "basename", "cat", "cd", "chmod", "dir", "dirname", "file", "head", "ls", "mkdir", "readlink", "realpath",
+    "rmdir", "stat", "tail", "test", "touch", "vdir", "wc", "which",
+];
+
+/// Whether a command that is given a directory looks at what lies deeper than the names in it. What code of the tree reads is
+/// not judged by operands, and of git, [`Shown`] says it.
+pub(crate) fn descends(simple: &Simple) -> bool {
+    let program = simple.program.as_str();
+    // The last of several counts for some programs, so each must be small.
+    let is_flat = |option: &str| {
+        let all: Vec<&str> = words(simple).collect();
+        let mut depths = all
+            .iter()
+            .enumerate()
+            .filter(|(_, word)| **word == option)
+            .map(|(at, _)| all.get(at + 1));
+        let is_small = |depth: Option<&&str>| depth.is_some_and(|depth| ["0", "1"].contains(depth));
+        all.contains(&option) && depths.all(is_small)
+    };
+    match program {
+        "git" | "echo" | "printf" | "pwd" => false,
+        "find" => !is_flat("-maxdepth"),
+        "tree" => !is_flat("-L"),
+        "du" => !words(simple).any(|word| is_long(word, &["--summarize"]) || is_short(word, &['s'])),
+        "grep" | "egrep" | "fgrep" => words(simple).any(makes_recursive),
+        _ if simple.profiled && simple.runs_tree_code && simple.effect.starts == Starts::Anything => false,
+        _ => {
+            !SHALLOW.contains(&program)
+                || words(simple).any(|word| is_long(word, &["--recursive"]) || is_short(word, &['R']))
+        }
+    }
+}
+
+/// Why a command that reads a directory, or a list of names, may read files anywhere in the tree.
+pub(crate) fn leads_elsewhere(simple: &Simple) -> Option<&'static str> {
+    let is_dir = |place: &ResolvedPath| place.found == PathStatus::Dir || place.path.is_empty();
+    let mut places = simple.reads.iter().filter_map(|used| used.place.as_ref());
+    if simple.program != "git" && lists_names(simple) {
+        return Some("it reads the files that a list names");
+    }
+    let reads_dir = places.any(is_dir) || !searched_unnamed(simple).is_empty();
+    let shows = !LISTERS.contains(&simple.program.as_str()) && descends(simple);
+    (shows && reads_dir && follows(simple)).then_some("it follows links, wherever they lead")
+}
 
 /// The directories that a command reads as a whole: those among its operands, and the one in which it starts if it
 /// searches and no operand names what.
@@ -26,6 +73,19 @@ pub(crate) fn searched(simple: &Simple) -> Vec<&str> {
     let mut dirs: Vec<&str> = places.filter(is_dir).map(|place| place.path.as_str()).collect();
     if searches(simple) {
         dirs.extend(chosen(simple));
+    }
+    match &simple.shown {
+        Shown::Nothing => {}
+        Shown::Everything(_) => dirs.push(""),
+        // What is not there now may have been a directory in a revision.
+        Shown::Within(places) => dirs.extend(
+            places
+                .iter()
+                .filter(|shown| shown.deep)
+                .filter_map(|shown| shown.used.place.as_ref())
+                .filter(|place| place.inside && !matches!(place.found, PathStatus::File | PathStatus::HardLinked))
+                .map(|place| place.path.as_str()),
+        ),
     }
     // Where links lead, and which names a file lists, is known only when the command runs. What is not there now may be a
     // directory then.
@@ -51,14 +111,9 @@ fn chosen(simple: &Simple) -> Vec<&str> {
     if simple.deferred.is_some() || simple.asks_version || is_told_where(simple) || searches_input(simple) {
         return Vec::new();
     }
-    let is_git = simple.program == "git";
-    // `git diff` shows the whole tree from any directory. `git grep` searches only below the current directory, unless
-    // a word such as `:/` starts at the top.
-    let stays = git_command(simple) == Some("grep") && !words(simple).any(|word| word.starts_with(':'));
-    let whole_tree = is_git && !stays;
-    match simple.entered.as_ref().filter(|_| is_git).or(simple.dirs.as_ref()) {
-        Some(starts) if !whole_tree => starts.iter().map(String::as_str).collect(),
-        _ => vec![""],
+    match &simple.dirs {
+        Some(starts) => starts.iter().map(String::as_str).collect(),
+        None => vec![""],
     }
 }
 
@@ -74,18 +129,6 @@ fn searches_input(simple: &Simple) -> bool {
 pub(crate) fn forget_pipes(reading: &mut CommandReading) {
     if reading.commands.iter().any(|simple| simple.deferred.is_some()) {
         reading.commands.iter_mut().for_each(|simple| simple.piped = false);
-    }
-}
-
-/// The subcommand of git: the first word that is neither an option nor the value of an option.
-fn git_command(simple: &Simple) -> Option<&str> {
-    let mut words = words(simple);
-    loop {
-        match words.next()? {
-            "-C" | "-c" => _ = words.next(),
-            word if word.starts_with('-') => {}
-            word => return Some(word),
-        }
     }
 }
 
@@ -184,31 +227,19 @@ fn searches(simple: &Simple) -> bool {
         "rg" | "ag" | "ack" => true,
         "ruff" => words(simple).any(|word| ["check", "format"].contains(&word)),
         "grep" | "egrep" | "fgrep" => words(simple).any(makes_recursive),
-        "git" => {
-            let shows = ["grep", "diff", "difftool", "diff-files", "diff-index"];
-            let told = ["status", "commit"];
-            words(simple).any(|word| shows.contains(&word))
-                || words(simple).any(|word| told.contains(&word)) && words(simple).any(is_verbose)
-        }
         _ => false,
     }
 }
 
 /// Whether an operand names what to search. A file of patterns does not, and a redirection is not among the words.
 fn is_told_where(simple: &Simple) -> bool {
-    let git = simple.program == "git";
-    if simple.profiled && !git {
+    if simple.profiled {
         return simple.names_place;
     }
-    // Git expands patterns of paths itself, and a word for git that is no path may be a revision.
-    let expands = |word: &str| word.contains(['*', '?', '[', ':']);
-    if words(simple).any(|word| takes_file(word) || git && expands(word)) {
+    if words(simple).any(takes_file) {
         return false;
     }
-    let mut places = simple.reads.iter().filter(|used| {
-        let place = used.place.as_ref();
-        place.is_some_and(|place| !git || place.found != PathStatus::Nothing)
-    });
+    let mut places = simple.reads.iter().filter(|used| used.place.is_some());
     places.any(|used| words(simple).any(|word| word == used.asked))
 }
 
@@ -220,17 +251,6 @@ fn words(simple: &Simple) -> impl Iterator<Item = &str> {
 fn makes_recursive(word: &str) -> bool {
     let long = ["--recursive", "--dereference-recursive", "--directories"];
     is_long(word, &long) || is_short(word, &['r', 'R', 'd'])
-}
-
-/// Whether an option makes `git status` and `git commit` show changes. What follows an option with a value is no option.
-fn is_verbose(word: &str) -> bool {
-    let joined = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
-    let flags = |rest: &str| {
-        rest.chars()
-            .take_while(|flag| !"mFCctSu".contains(*flag))
-            .any(|flag| flag == 'v')
-    };
-    is_long(word, &["--verbose"]) || joined.is_some_and(flags)
 }
 
 /// Whether an option takes patterns from a file.

@@ -22,6 +22,8 @@ struct Job {
     via: Vec<String>,
     wrapped: Vec<Vec<ShellWord>>,
     launches: Vec<Launch>,
+    /// The words of programs of the machine that runners start, which rules must spell out with the runner.
+    hidden: Vec<Vec<ShellWord>>,
     /// Whether a variable makes its program load code of the tree.
     leads_code: bool,
     depth: usize,
@@ -105,6 +107,7 @@ impl Job {
             via,
             wrapped: Vec::new(),
             launches: Vec::new(),
+            hidden: Vec::new(),
             leads_code: false,
             depth: 0,
         }
@@ -191,14 +194,17 @@ fn judge(
                 job.launch(words, launch);
                 let name = job.words.first().map_or("", |word| word.text.as_str());
                 for outer in job.launches.iter_mut().filter(|launch| launch.runner) {
-                    outer.covered =
-                        outer.covered && runners::is_script(outer) || runners::covers(walk, &outer.program, name);
+                    outer.covered = !outer.is_odd
+                        && (outer.covered && runners::is_script(outer) || runners::covers(walk, &outer.program, name));
                 }
                 // A wrapper starts an external program of that name, never the shell builtin.
                 walk.executed = job.words.first().map(|word| word.text.clone());
                 continue;
             }
-            Seen::Hidden(words) => job.wrapped.push(words),
+            Seen::Hidden(words) => {
+                job.hidden.push(words.clone());
+                job.wrapped.push(words);
+            }
             Seen::Nothing => {}
         }
         match wrappers::step(walk, &job.words, &program, &mut job.leads_code)? {
@@ -232,6 +238,9 @@ fn finish(
     concerns: Vec<(usize, CommandRefusal)>,
 ) -> Result<ExitDirectories, CommandRefusal> {
     let mut used = word_use(walk, state, &job.words, &program, redirects.input, concerns);
+    for hidden in &job.hidden {
+        add_hidden(walk, state, &job.words, hidden.clone(), &mut used);
+    }
     let new_dirs = used.writes.iter().filter_map(|used| used.place.as_ref());
     let new_dirs = new_dirs.filter(|place| place.inside && place.found == PathStatus::NewDir);
     walk.made.extend(new_dirs.map(|place| place.path.clone()));
@@ -293,6 +302,8 @@ fn finish(
         concerns: used.concerns,
         dirs: state.dirs.known().map(<[String]>::to_vec),
         entered: used.entered,
+        revisions: used.revisions,
+        shown: used.shown,
         deferred: used.deferred,
         options: used.options,
         below: Vec::new(),
@@ -328,6 +339,68 @@ fn word_use(
         place::add(&mut used.reads, extended::asked_by(walk, state, words));
     }
     used
+}
+
+/// Adds what the words mean to the program of the machine that a runner starts with them (`uv run git log --output=x`). A rule
+/// spells that program out with the runner; its further words are judged like those of the program itself.
+fn add_hidden(
+    walk: &CommandWalk<'_>,
+    state: &ShellState,
+    outer: &[ShellWord],
+    mut words: Vec<ShellWord>,
+    used: &mut WordUse,
+) {
+    let mut leads_code = false;
+    for _ in 0..=MAX_NESTED {
+        // The words are the last ones of the runner's.
+        let skipped = outer.len().saturating_sub(words.len());
+        let program = match identity(state, words.first()) {
+            Ok(program) => program,
+            Err(refusal) => return used.concerns.push((skipped, refusal)),
+        };
+        match runners::look(walk, state, &words, &program) {
+            Seen::Starts(inner, _) | Seen::Hidden(inner) => {
+                words = inner;
+                continue;
+            }
+            Seen::Nothing => {}
+        }
+        match wrappers::step(walk, &words, &program, &mut leads_code) {
+            Ok(WrapperStep::Inner(inner)) => words = inner,
+            Ok(WrapperStep::Plain) => {
+                let inner = word_use(walk, state, &words, &program, false, Vec::new());
+                let profile = profiles::of(walk.grants.profiles, &program);
+                let runs_tree_code = profile.is_none_or(|profile| !profile.only_itself);
+                if leads_code && !(runs_tree_code && inner.effect.starts == Starts::Anything) {
+                    used.concerns.push((NEVER_SPELLED, assign::leads_code(&program)));
+                }
+                let in_outer = |(at, refusal): (usize, CommandRefusal)| match at {
+                    NEVER_SPELLED => (at, refusal),
+                    at => (at + skipped, refusal),
+                };
+                used.concerns.extend(inner.concerns.into_iter().map(in_outer));
+                place::add(&mut used.reads, inner.reads);
+                place::add(&mut used.writes, inner.writes);
+                used.hosts.extend(inner.hosts);
+                used.inner.extend(inner.inner);
+                used.revisions.extend(inner.revisions);
+                used.shown = inner.shown;
+                used.deferred = used.deferred.take().or(inner.deferred);
+                used.opens_more = used.opens_more.take().or(inner.opens_more);
+                return;
+            }
+            Ok(WrapperStep::Odd(at, refusal)) => return used.concerns.push((at + skipped, refusal)),
+            // A text for a shell is judged on its own.
+            Ok(WrapperStep::Text(_)) => return used.inner.push(words),
+            Err(refusal) => return used.concerns.push((NEVER_SPELLED, refusal)),
+        }
+    }
+    let refusal = CommandRefusal::new(
+        "limit:nesting",
+        "wrappers are nested more than 8 deep",
+        "run the command directly",
+    );
+    used.concerns.push((NEVER_SPELLED, refusal));
 }
 
 /// Where the shell is after the command; the variables that `read` sets are noted.

@@ -33,6 +33,10 @@ pub struct WordUse {
     pub names_place: bool,
     /// The directories in which the program works, if an option changes them from those of the shell.
     pub entered: Option<Vec<String>>,
+    /// Words that git takes for revisions; they are among the reads too, in case one is a path when git runs.
+    pub revisions: Vec<String>,
+    /// What a git command may show of the contents of files.
+    pub shown: super::history::Shown,
 }
 
 /// The state of one pass over the words.
@@ -396,16 +400,41 @@ fn revision(pass: &mut Pass<'_, '_>, at: usize, word: &ShellWord) {
     let Some(text) = word.exact() else {
         return read(pass, at, word);
     };
-    let text = text.strip_prefix('^').unwrap_or(text);
-    // `:0:path` and `-L :function:path` have two colons; a path may contain one itself.
-    let first = text.split_once(':').map_or(text, |(_, path)| path);
-    let last = text.rsplit_once(':').map_or(text, |(_, path)| path);
-    for path in [first, last] {
-        match place::of_text(pass.walk, pass.state, path) {
-            Some(uses) => place::add(&mut pass.used.reads, uses),
-            None => defer(pass, at),
-        }
+    // It leaves paths out.
+    if [":!", ":^", ":(exclude)"].iter().any(|start| text.starts_with(start)) {
+        return;
     }
+    let text = text.strip_prefix('^').unwrap_or(text);
+    let (first, last) = (text.split_once(':'), text.rsplit_once(':'));
+    let (Some((_, first)), Some((_, last))) = (first, last) else {
+        let Some(uses) = place::of_text(pass.walk, pass.state, text) else {
+            return defer(pass, at);
+        };
+        if pass.words.iter().skip(at + 1).any(|word| word.text == "--") || !uses.iter().any(is_there) {
+            pass.used.revisions.push(text.to_owned());
+        }
+        return place::add(&mut pass.used.reads, uses);
+    };
+    let is_range = |word: Option<&ShellWord>| word.is_some_and(|word| word.text.starts_with("-L"));
+    let before = at.checked_sub(1).and_then(|at| pass.words.get(at));
+    let found = match is_range(pass.words.get(at)) || is_range(before.filter(|word| word.text == "-L")) {
+        // `-L :function:path` has two colons; a path may contain one itself.
+        true => [first, last]
+            .into_iter()
+            .map(|path| place::of_text(pass.walk, pass.state, path))
+            .collect::<Option<Vec<_>>>()
+            .map(|found| found.concat()),
+        false => {
+            let parts = place::range_of(text).into_iter().filter(|part| part.contains(':'));
+            let places = parts.map(|part| place::of_revision(pass.walk, pass.state, part));
+            places.collect::<Option<Vec<_>>>().map(|found| found.concat())
+        }
+    };
+    let Some(uses) = found else { return defer(pass, at) };
+    place::add(&mut pass.used.reads, uses);
+    // A file of the tree may have such a name.
+    let whole = place::of_text(pass.walk, pass.state, text).unwrap_or_default();
+    place::add(&mut pass.used.reads, whole.into_iter().filter(is_there).collect());
 }
 
 /// An argument that git restores if it is a path, and reads if it is a revision.

@@ -47,6 +47,9 @@ pub const LISTING: usize = 4 << 20;
 pub const DEFINITION: usize = 64 << 10;
 /// Upper limit in bytes for the definitions of all tools and prompts of one server.
 pub const DEFINITIONS: usize = 512 << 10;
+/// Upper limit in bytes for the definitions of the tools and prompts of all servers of a run together: every request to the
+/// model carries them. They are counted in the order of the servers' names.
+pub const ALL_DEFINITIONS: usize = 1 << 20;
 /// Upper limit for the nesting depth of arrays and objects in the schema of a tool's arguments. Each level of arguments
 /// takes two levels.
 pub const SCHEMA_DEPTH: usize = 48;

@@ -27,6 +27,8 @@ pub use config::{
 pub use server::{RunningServer, Servers};
 
 use super::Tool;
+use super::notices::Notices;
+use limits::{ALL_DEFINITIONS, NAMED};
 use prompts::PromptTool;
 use std::sync::Arc;
 use tool::McpTool;
@@ -47,6 +49,7 @@ pub async fn start(configs: Vec<Config>, with: &McpContext) -> (Servers, Vec<Sta
     });
     let mut servers = Vec::new();
     let mut started = Vec::new();
+    let mut bytes = 0;
     for (name, required, outcome) in futures_util::future::join_all(starting).await {
         let outcome = outcome.map(|(server, definitions)| {
             let tools = definitions
@@ -56,7 +59,7 @@ pub async fn start(configs: Vec<Config>, with: &McpContext) -> (Servers, Vec<Sta
             let prompts = prompts.map(|prompt| Arc::new(PromptTool::new(&server, prompt)) as Arc<dyn Tool>);
             let offered = tools.chain(prompts).collect();
             servers.push(server);
-            offered
+            within_total(&name, offered, &mut bytes, &with.notices)
         });
         started.push(Started {
             name,
@@ -76,4 +79,38 @@ pub async fn start(configs: Vec<Config>, with: &McpContext) -> (Servers, Vec<Sta
         }
     }
     (servers, started)
+}
+
+/// Leaves out, with a warning, the tools and prompts of a server whose definitions would exceed the limit for all servers
+/// together. `bytes` is the length of the definitions that are kept so far.
+fn within_total(server: &str, offered: Vec<Arc<dyn Tool>>, bytes: &mut usize, notices: &Notices) -> Vec<Arc<dyn Tool>> {
+    let mut left_out: Vec<String> = Vec::new();
+    let mut fits = |tool: &Arc<dyn Tool>| {
+        let spec = tool.spec();
+        let schema = serde_json::to_vec(&spec.parameters).map_or(usize::MAX, |json| json.len());
+        let with_this = bytes
+            .saturating_add(schema)
+            .saturating_add(spec.description.len() + spec.name.len());
+        if with_this > ALL_DEFINITIONS {
+            left_out.push(format!("`{}`", spec.name));
+            return false;
+        }
+        *bytes = with_this;
+        true
+    };
+    let kept: Vec<Arc<dyn Tool>> = offered.into_iter().filter(|tool| fits(tool)).collect();
+    if !left_out.is_empty() {
+        let more = left_out.len().saturating_sub(NAMED);
+        left_out.truncate(NAMED);
+        if more > 0 {
+            left_out.push(format!("{more} more"));
+        }
+        let message = format!(
+            "MCP server {server}: left out {}: the definitions of all servers together exceed {ALL_DEFINITIONS} bytes; \
+             select tools with `include_tools`",
+            left_out.join(", ")
+        );
+        notices.add("mcp_tool", message);
+    }
+    kept
 }
