@@ -12,6 +12,9 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+/// The mode of the files, less what the umask takes away.
+const MODE: u32 = 0o644;
+
 /// The subdirectory in which a merge keeps the bundles that it fetched from object stores.
 pub const DOWNLOADS: &str = "bundles";
 
@@ -83,14 +86,17 @@ fn is_of_another(dir: &Path, name: &str) -> bool {
 /// `result.json` and `junit.xml`; the pages for people are removed. What the jobs left stays. Nothing is written while
 /// another call works in the directory, or where the result is that of a batch of another name.
 ///
+/// `is_known`: whether the manifest says that its batch has this name. A manifest that cannot be read has no name to
+/// compare, and a result that says `passed` must not stay because of that.
+///
 /// # Errors
 /// [`BatchError::Output`]: a file could not be written or removed.
-pub fn write_refused(dir: &Path, name: &str, exit_code: u8, message: &str) -> Result<(), BatchError> {
+pub fn write_refused(dir: &Path, name: &str, is_known: bool, exit_code: u8, message: &str) -> Result<(), BatchError> {
     let record = File::open(dir.join(record::FILE)).ok();
     if record.as_ref().is_some_and(|record| writer::lock(record, dir).is_err()) {
         return Ok(());
     }
-    if is_of_another(dir, name) {
+    if is_known && is_of_another(dir, name) {
         return Ok(());
     }
     for page in ["summary.md", "report.html"] {
@@ -146,13 +152,13 @@ pub fn remove_drafts(dir: &Path) {
 pub fn stream(path: &Path, fill: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), BatchError> {
     let said = |error: std::io::Error| BatchError::write(path, &error);
     let parent = path.parent().unwrap_or_else(|| Path::new("."));
-    let draft = tempfile::NamedTempFile::new_in(parent).map_err(said)?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(MODE);
+    let draft = tempfile::Builder::new().permissions(mode).tempfile_in(parent);
+    let draft = draft.map_err(said)?;
     let mut out = BufWriter::new(draft.as_file());
     fill(&mut out).map_err(said)?;
     out.flush().map_err(said)?;
     drop(out);
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    draft.as_file().set_permissions(mode).map_err(said)?;
     draft.persist(path).map_err(|error| said(error.error))?;
     Ok(())
 }
@@ -179,12 +185,15 @@ mod tests {
         "digest".clone_into(&mut result.manifest);
         put_result(dir.path(), &result).unwrap();
         std::fs::write(dir.path().join("report.html"), "page").unwrap();
-        let left = |name: &str| {
-            write_refused(dir.path(), name, 3, "wrong").unwrap();
+        let left = |name: &str, is_known: bool| {
+            write_refused(dir.path(), name, is_known, 3, "wrong").unwrap();
             dir.path().join("report.html").exists()
         };
-        assert!(left("other"));
-        assert!(!left("fleet"));
+        assert!(left("other", true));
+        assert!(!left("fleet", true));
+        put_result(dir.path(), &result).unwrap();
+        std::fs::write(dir.path().join("report.html"), "page").unwrap();
+        assert!(!left("other", false));
         assert!(!is_of_another(dir.path(), "other"));
     }
 }

@@ -58,6 +58,14 @@ fn append(path: &Path, text: &str) -> Result<(), Refusal> {
 }
 
 impl StepFiles {
+    /// Whether both files can be written, so that no run is paid for whose outputs the step would not get.
+    ///
+    /// # Errors
+    /// [`Refusal::Output`]: a file cannot be opened.
+    pub fn check(&self) -> Result<(), Refusal> {
+        append(&self.output, "").and_then(|()| append(&self.summary, ""))
+    }
+
     /// Appends outputs and summary, and prints the annotations.
     ///
     /// # Errors

@@ -81,7 +81,13 @@ pub async fn settle(args: &RunArgs, workspace: &Path, on_wall: OnWallLimit) -> R
                 ));
             }
             let text = match args.stdin {
-                true => with_data(&text, &inputs::stdin()?),
+                true => {
+                    let data = inputs::stdin()?;
+                    if data.is_empty() {
+                        warnings.push("warning: --stdin: stdin was empty, so the prompt has no data".to_owned());
+                    }
+                    with_data(&text, &data)
+                }
                 false => text,
             };
             let mut plan = Plan::from_prompt(&text, input, &overrides(args));

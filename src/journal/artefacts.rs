@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub const PUT_BACK: &str = "put-back";
 /// The most of these patches that a run keeps.
 const MOST_PUT_BACK: u32 = 1_000;
-/// The mode of what a run keeps of its own.
+/// The mode of what a run keeps of its own, less what the umask takes away.
 const OWN: u32 = 0o644;
 /// The mode of what it keeps of files that may be private.
 const PRIVATE: u32 = 0o600;
@@ -302,10 +302,9 @@ fn place_file(path: &Path, bytes: &[u8], (mode, synced): (u32, bool)) -> io::Res
         _ => Path::new("."),
     };
     std::fs::create_dir_all(parent)?;
-    let mut draft = tempfile::NamedTempFile::new_in(parent)?;
-    draft.write_all(bytes)?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
-    draft.as_file().set_permissions(mode)?;
+    let mut draft = tempfile::Builder::new().permissions(mode).tempfile_in(parent)?;
+    draft.write_all(bytes)?;
     if synced {
         draft.as_file().sync_data()?;
     }

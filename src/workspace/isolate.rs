@@ -34,21 +34,41 @@ pub struct Isolated {
 /// Limit of names in a warning.
 const NAMED: usize = 8;
 
+const NO_COMMIT: &str = "--isolate needs a commit, and the repository has none";
+
+/// The canonical path of a workspace, and its repository.
+fn tree_of(workspace: &Path) -> Result<(PathBuf, patch::Repository), String> {
+    let root = std::fs::canonicalize(workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
+    let repository =
+        patch::repository(&root).ok_or("--isolate needs a git repository, and the workspace is not in one")?;
+    Ok((root, repository))
+}
+
+/// Whether [`make`] has what it needs. Creates nothing.
+///
+/// # Errors
+/// As for [`make`]: there is no repository or no commit, or git fails.
+pub async fn foresee(workspace: &Path) -> Result<(), String> {
+    let (_, repository) = tree_of(workspace)?;
+    patch::head(&repository)
+        .await?
+        .map(|_| ())
+        .ok_or_else(|| NO_COMMIT.to_owned())
+}
+
 /// Creates a worktree of `HEAD` for the repository of `workspace`. When `stop` is cancelled, removes what it has made.
 ///
 /// # Errors
 /// A sentence: there is no repository or no commit, git fails, a file cannot be written, or it was interrupted.
 pub async fn make(workspace: &Path, is_needed: IsNeeded, stop: &CancellationToken) -> Result<Isolated, String> {
-    let root = std::fs::canonicalize(workspace).map_err(|error| format!("{}: {error}", workspace.display()))?;
-    let repository =
-        patch::repository(&root).ok_or("--isolate needs a git repository, and the workspace is not in one")?;
+    let (root, repository) = tree_of(workspace)?;
     let common = std::fs::canonicalize(&repository.common_dir).unwrap_or_else(|_| repository.common_dir.clone());
     left::remove(&common, is_needed, stop).await;
     let dir = Temporary::make(temporary::WORKTREE).map_err(|error| temporary::why_not(&error))?;
     let mut isolated = Isolated::of(dir, &root, repository, common);
     let commit = stop.run_until_cancelled(patch::head(&isolated.repository)).await;
     let commit = commit.ok_or_else(|| STOPPED.to_owned())??;
-    let commit = commit.ok_or("--isolate needs a commit, and the repository has none")?;
+    let commit = commit.ok_or(NO_COMMIT)?;
     let filled = isolated.fill(commit, stop).await;
     match filled.and_then(|lacks| isolated.is_inside().map(|()| lacks)) {
         Ok((pointers, submodules)) => {

@@ -7,7 +7,7 @@ use super::batch::{call, fleet, rows};
 use super::exit_codes::table::{Case, cases};
 use super::harness::{World, at_once, git_in, have, open_policy, says, script, shell, writes};
 use super::published::module;
-use super::validators::python;
+use super::validators::{has, python};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -97,10 +97,40 @@ fn judged(case: &Case, aside: &Path, result: &jsonschema::Validator, event: &jso
     for line in lines(&job.world.out().join("journal.jsonl")) {
         wrong.extend(unfit(event, &format!("{name}: {line}"), &line));
     }
-    for (from, ending) in [("report.html", "html"), ("junit.xml", "xml")] {
+    for (from, ending) in [
+        ("report.html", "html"),
+        ("junit.xml", "xml"),
+        ("transcript.json", "transcript"),
+    ] {
         let _ = std::fs::copy(job.world.out().join(from), aside.join(format!("{name}.{ending}")));
     }
+    if job.world.out().join("journal.jsonl").is_file() {
+        wrong.extend(reported(&job.world, aside, &name));
+    }
     drop(job.service);
+    wrong
+}
+
+/// Prints what only `report` prints of a run that began, and puts it aside; `git am` takes its change.
+fn reported(world: &World, aside: &Path, name: &str) -> Vec<String> {
+    let out = world.out().to_string_lossy().into_owned();
+    let mut wrong = Vec::new();
+    for format in ["sarif", "rdjson", "codequality", "checkstyle", "github", "mbox"] {
+        let printed = world.command(&["report", &out, "--format", format]).output().unwrap();
+        if !printed.status.success() {
+            wrong.push(format!(
+                "{name}: {format}: {}",
+                String::from_utf8_lossy(&printed.stderr)
+            ));
+        }
+        std::fs::write(aside.join(format!("{name}.{format}")), &printed.stdout).unwrap();
+    }
+    let mail = aside.join(format!("{name}.mbox"));
+    if std::fs::metadata(&mail).unwrap().len() > 0 {
+        let clone = world.path().join("clone");
+        git_in(world.path(), &["clone", "-q", "ws", "clone"]);
+        git_in(&clone, &["am", "-q", mail.to_str().unwrap()]);
+    }
     wrong
 }
 
@@ -184,6 +214,88 @@ fn every_ending_is_accepted_by_those_who_read_it() {
         String::from_utf8_lossy(&judge.stderr)
     );
     pages_are_accepted(aside.path(), with_ending("html").len());
+    junit_is_read(&reports);
+    transcripts_are_valid(&with_ending("transcript"));
+    findings_are_accepted(&with_ending);
+    let changes = with_ending("mbox");
+    let changed = |path: &&std::path::PathBuf| std::fs::metadata(path).unwrap().len() > 0;
+    assert!(changes.iter().filter(changed).count() > 3, "{changes:?}");
+}
+
+/// The JUnit reader of Python.
+fn junit_is_read(reports: &[std::path::PathBuf]) {
+    const READ: &str = "
+import sys
+from junitparser import JUnitXml
+for path in sys.argv[1:]:
+    report = JUnitXml.fromfile(path)
+    assert any('completed' in [case.name for case in suite] for suite in report) or path.endswith('batch.xml'), path
+    report.update_statistics()
+";
+    if !has("junitparser") {
+        return;
+    }
+    let judge = python(&["-c", READ]).args(reports).output().unwrap();
+    assert!(judge.status.success(), "{}", String::from_utf8_lossy(&judge.stderr));
+}
+
+/// Harbor's validator of transcripts.
+fn transcripts_are_valid(transcripts: &[std::path::PathBuf]) {
+    const VALIDATE: &str = "
+import sys
+from pathlib import Path
+from harbor.utils.trajectory_validator import TrajectoryValidator
+wrong = []
+for path in sys.argv[1:]:
+    validator = TrajectoryValidator()
+    if not validator.validate(Path(path)):
+        wrong.append((path, validator.errors))
+assert not wrong, wrong
+";
+    assert!(transcripts.len() > 15, "{transcripts:?}");
+    if !has("harbor.utils.trajectory_validator") {
+        return;
+    }
+    let judge = python(&["-c", VALIDATE]).args(transcripts).output().unwrap();
+    assert!(judge.status.success(), "{}", String::from_utf8_lossy(&judge.stderr));
+}
+
+/// The validators of reports of findings.
+fn findings_are_accepted(with_ending: &dyn Fn(&str) -> Vec<std::path::PathBuf>) {
+    for path in with_ending("codequality") {
+        let issues: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert!(issues.is_array(), "{}", path.display());
+    }
+    const PARSE: &str = "
+import sys, xml.etree.ElementTree as tree
+for path in sys.argv[1:]:
+    assert tree.parse(path).getroot().tag == 'checkstyle', path
+";
+    let judge = python(&["-c", PARSE]).args(with_ending("checkstyle")).output().unwrap();
+    assert!(judge.status.success(), "{}", String::from_utf8_lossy(&judge.stderr));
+    let logs = with_ending("sarif");
+    if let Some(tool) = module("@microsoft/sarif-multitool-linux/Sarif.Multitool") {
+        let done = Command::new(tool)
+            .arg("validate")
+            .args(&logs)
+            .env("DOTNET_SYSTEM_GLOBALIZATION_INVARIANT", "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&done.stdout);
+        let scanned = format!("{} files scanned", logs.len());
+        assert!(
+            logs.len() > 15 && said.contains(&scanned) && !said.contains(" error "),
+            "{said}"
+        );
+    }
+    if let Some(tool) = module("@umbrelladocs/rdformat-validator/bin/rdformat-validator.js") {
+        let done = Command::new("node")
+            .arg(tool)
+            .args(with_ending("rdjson"))
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+    }
 }
 
 /// The checker of HTML pages over a directory.

@@ -1073,6 +1073,63 @@ fn a_refused_batch_leaves_no_result_of_an_earlier_call() {
     assert_eq!(verdict(), "no_change");
 }
 
+/// What cannot be read has no name: the directory that the call names then counts as its own.
+#[test]
+fn a_manifest_that_cannot_be_read_leaves_no_result_of_an_earlier_call() {
+    let world = fleet(1);
+    world.beside("hi.yaml", script(&[says("hi")]));
+    let good = asking(1, "models: [\"script:hi.yaml\"]\n").replace("version: 1", "version: 1\nname: weekly");
+    let verdict = || {
+        let text = std::fs::read_to_string(world.path().join("out/result.json")).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["verdict"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let quoted = good.replace("\nname: weekly", "\n\"name\": weekly\nnothing: 1");
+    let spaced = good.replace("\nname: weekly", "\nname : weekly\nnothing: 1");
+    let flow = "{ name: weekly, nothing: 1, version: 1 }\n";
+    for wrong in [quoted.as_str(), &spaced, flow, "targets: [", "", "\u{0}"] {
+        batch(&world, &good, &[]).exits(0);
+        assert_eq!(verdict(), "no_change");
+        batch(&world, wrong, &[]).exits(3);
+        assert_eq!(verdict(), "invalid", "{wrong}");
+    }
+    batch(&world, &good, &[]).exits(0);
+    // A name that was mistyped on the command line, and a manifest on stdin.
+    call(&world, &["batch", "nowhere.yaml", "--out", "out"]).exits(3);
+    assert_eq!(verdict(), "invalid");
+    batch(&world, &good, &[]).exits(0);
+    call(&world, &["batch", "-", "--out", "out"]).exits(3);
+    assert_eq!(verdict(), "invalid");
+    // The default directory, whose name is that of the batch.
+    let default = || {
+        let text = std::fs::read_to_string(world.path().join(".overnight/batches/weekly/result.json")).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["verdict"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    world.beside("m.yaml", &good);
+    call(&world, &["batch", "m.yaml"]).exits(0);
+    assert_eq!(default(), "no_change");
+    world.beside("m.yaml", &quoted);
+    call(&world, &["batch", "m.yaml", "--dry-run"]).exits(3);
+    assert_eq!(default(), "no_change");
+    call(&world, &["batch", "m.yaml"]).exits(3);
+    assert_eq!(default(), "invalid");
+    // A manifest that names another batch is that of another directory, however the name is written.
+    for other in [
+        quoted.replace("weekly", "daily"),
+        "name: daily\ntargets: [".to_owned(),
+        good.replace("name: weekly", "nothing: 1"),
+    ] {
+        batch(&world, &good, &[]).exits(0);
+        batch(&world, &other, &[]).exits(3);
+        assert_eq!(verdict(), "no_change", "{other}");
+    }
+}
+
 #[test]
 fn a_batch_directory_must_be_new_empty_or_of_an_earlier_batch() {
     let world = fleet(1);
@@ -1478,6 +1535,35 @@ fn a_batch_that_was_killed_is_delivered_as_incomplete() {
     std::fs::remove_file(world.path().join("out/bundle.json")).unwrap();
     let done = deliver(10);
     assert!(done.stdout.contains("before it had run 1 job more"), "{}", done.stdout);
+}
+
+/// A call that was killed before its first job ended leaves no rows, and one that was killed at once no call in its record.
+#[test]
+fn a_batch_that_was_killed_before_its_first_row_is_incomplete() {
+    let world = fleet(1);
+    let manifest = "version: 1\nrecipe: greet.yaml\npolicy: policy.yaml\nmodels: [\"script:ok.yaml\"]\ntargets:\n  \
+                    - { path: r0, id: a }\n  - { path: r0, id: b, params: { who: you } }\n";
+    batch(&world, manifest, &["--jobs", "1"]).exits(0);
+    let out = world.path().join("out");
+    let text = std::fs::read_to_string(out.join("batch.jsonl")).unwrap();
+    for file in ["runs.jsonl", "bundle.json", "result.json"] {
+        std::fs::remove_file(out.join(file)).unwrap();
+    }
+    for lines in [2, 1] {
+        let kept: String = text.split_inclusive('\n').take(lines).collect();
+        std::fs::write(out.join("batch.jsonl"), kept).unwrap();
+        let done = deliver_dry(&world, 10);
+        for job in ["a", "b"] {
+            assert!(done.stdout.contains(&format!("\"job\":\"{job}\"")), "{}", done.stdout);
+        }
+    }
+    std::fs::write(out.join("batch.jsonl"), "").unwrap();
+    deliver_dry(&world, 10);
+    std::fs::remove_file(out.join("plan.json")).unwrap();
+    let done = deliver_dry(&world, 10);
+    assert!(done.stdout.contains("start the batch again"), "{}", done.stdout);
+    batch(&world, manifest, &[]).exits(0);
+    assert_eq!(opened(&deliver_dry(&world, 0)), 2);
 }
 
 /// The rows of a batch without what differs from run to run.

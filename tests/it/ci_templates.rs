@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A linter that a Python package brings as a program.
-fn linter(name: &str) -> Option<PathBuf> {
+pub fn linter(name: &str) -> Option<PathBuf> {
     let dirs = std::env::var_os("OVERNIGHT_VALIDATORS").unwrap_or_default();
     let found = std::env::split_paths(&dirs)
         .map(|dir| dir.join("bin").join(name))

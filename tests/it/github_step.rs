@@ -242,6 +242,9 @@ fn a_file_that_cannot_be_written_is_an_error_of_output() {
         .run(&script(&[says("x")]), &open_policy(&[]), &["-p", "x", "--github"])
         .exits(9);
     assert!(done.stderr.contains("/nonexistent/dir/output"), "{}", done.stderr);
+    // Before the model is asked.
+    assert_eq!(world.result()["usage"]["turns"], 0);
+    assert!(!world.out().join("journal.jsonl").exists());
 }
 
 #[test]

@@ -68,6 +68,11 @@ fn piped_data_is_appended_when_asked_for_and_else_named() {
         "{warnings}"
     );
 
+    // A command before the pipe that printed nothing is a mistake, of which nobody hears otherwise.
+    let world = World::new();
+    let done = with_stdin(&world, &run(&world, &["-p", "Sum this up.", "--stdin"]), "").exits(0);
+    assert!(done.stderr.contains("stdin was empty"), "{}", done.stderr);
+
     // A file that nobody reads is data too; an empty pipe and /dev/null are not.
     let world = World::new();
     let file = std::fs::File::open(world.beside("data", "some")).unwrap();
@@ -259,6 +264,12 @@ fn another_directory_and_the_newest_run() {
         .exits(0)
         .json();
     assert_eq!(pruned["removed"], json!([listed[0]["run"]]));
+    let none = run(&["-C", &there, "runs", "list"]).exits(0);
+    assert!(
+        none.stdout.is_empty() && none.stderr.contains("no runs in"),
+        "{}",
+        none.stderr
+    );
     let none = run(&["-C", &there, "report", "--last"]).exits(8);
     assert!(none.stderr.contains("has no runs"), "{}", none.stderr);
 }
@@ -740,6 +751,57 @@ fn init_writes_what_passes_its_own_checks_and_overwrites_nothing() {
 }
 
 /// `init` reports missing packages, an inactive virtual environment and a missing key, and nothing if all are there.
+/// A small project in Python has tests and no project file.
+#[test]
+fn init_sees_python_by_its_tests() {
+    for place in ["test_a.py", "tests/test_a.py", "test/test_a.py"] {
+        let test = "import unittest\n\nclass A(unittest.TestCase):\n    def test_a(self):\n        self.fail()\n";
+        let world = World::repo(&[(place, test), ("a.py", "x = 1\n")]);
+        let done = world.call(&["init"]).exits(0);
+        assert!(done.stdout.contains("saw: Python"), "{place}: {}", done.stdout);
+        let recipe = ["run", "ci/fix-tests.yaml", "--policy", "ci/overnight-policy.yaml"];
+        let model = format!(
+            "script:{}",
+            world.beside("replies.json", harness::script(&[says("no")]))
+        );
+        let done = world.call(&[&recipe[..], &["--model", &model]].concat()).exits(1);
+        // The test is found and fails; that there is none would end before the model is asked.
+        assert!(done.stderr.contains("check tests"), "{place}: {}", done.stderr);
+    }
+    let world = World::repo(&[("tests/test_a.sh", "exit 1\n"), ("scripts/test_a.py", "x = 1\n")]);
+    let done = world.call(&["init"]).exits(0);
+    assert!(done.stdout.contains("no toolchain"), "{}", done.stdout);
+}
+
+/// What a run writes is as private as the umask asks for.
+#[test]
+fn outputs_obey_the_umask() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let model = format!(
+        "script:{}",
+        world.beside("s.json", harness::script(&[writes("b.txt", "x\n"), says("done")]))
+    );
+    for (mask, wanted) in [("077", 0o600), ("022", 0o644), ("000", 0o644)] {
+        let dir = world.path().join(mask);
+        std::fs::create_dir(&dir).unwrap();
+        let command = format!(
+            "umask {mask}; exec {BIN} run -p x --model {model} --policy builtin:edit --isolate --out {dir}/out --patch {dir}/p \
+             --junit {dir}/j --transcript {dir}/t",
+            dir = dir.display()
+        );
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &command]).current_dir(world.ws()).env_clear();
+        bash.env("PATH", std::env::var_os("PATH").unwrap())
+            .env("HOME", world.path().join("home"));
+        Done::of(bash.stdin(Stdio::null()).output().unwrap()).exits(0);
+        for file in ["p", "j", "t", "out/changes.patch", "out/result.json", "out/report.html"] {
+            let mode = std::fs::metadata(dir.join(file)).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode, wanted, "{mask} {file}");
+        }
+    }
+}
+
 #[test]
 fn init_reports_what_is_missing_for_a_first_run() {
     let node = World::repo(&[

@@ -1,6 +1,6 @@
 //! What a newcomer gets wrong, and what the program destroys, says or leaves alone then.
 
-use super::harness::{Done, World, open_policy, says, script, shell, writes};
+use super::harness::{Done, World, git_in, open_policy, says, script, shell, writes};
 use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -252,6 +252,23 @@ fn a_file_that_is_read_or_tracked_is_refused_as_output() {
     assert_eq!(world.read("src/main.rs"), "fn main() {}\n");
 }
 
+/// A checkout that is mounted read-only, for example: one line says what to do.
+#[test]
+fn a_tree_without_room_for_run_directories_is_refused_with_what_to_do() {
+    let world = World::repo(&[("a.txt", "one\n"), (".overnight", "a file\n")]);
+    let model = model(&world, &[says("done")]);
+    let done = world.call(&["run", "-p", "x", "--model", &model]).exits(9);
+    let told: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("error")).collect();
+    assert!(told.len() == 1 && told[0].contains("--out DIR"), "{}", done.stderr);
+    let done = world
+        .call(&["run", "-p", "x", "--model", &model, "--format", "json"])
+        .exits(9);
+    assert_eq!(done.json()["verdict"], "output");
+    world
+        .call(&["run", "-p", "x", "--model", &model, "--out", "../out"])
+        .exits(0);
+}
+
 /// A dry run shows why the run would be refused. If only this machine lacks something to ask a model, that is a
 /// warning.
 #[test]
@@ -268,9 +285,21 @@ fn a_dry_run_ends_as_the_run_would() {
         "version: 1\nname: s\ntools: { mcp_servers: { d: { url: 'http://127.0.0.1:9/', headers: { A: '${NO_TOKEN}' }, required: true } } }\n\
          steps: [{ id: a, prompt: x }]\n",
     );
+    let absent = world.beside(
+        "absent.yaml",
+        "version: 1\nname: absent\nsteps:\n  - { id: a, prompt: x, checks: [{ name: c, run: no-such-program-here --version }] }\n",
+    );
     let taken = world.path().join("taken").to_string_lossy().into_owned();
     world.call(&["run", &plain, "--model", &good, "--out", &taken]).exits(0);
+    let empty = world.path().join("empty").to_string_lossy().into_owned();
+    git_in(world.path(), &["init", "-q", &empty]);
+    let outside = world.path().join("outside").to_string_lossy().into_owned();
+    std::fs::create_dir(&outside).unwrap();
     for (args, code) in [
+        (vec![absent.as_str(), "--model", &good], 8),
+        (vec![&absent, "--model", &good, "--isolate"], 8),
+        (vec![&plain, "--model", &good, "--isolate", "--workspace", &empty], 8),
+        (vec![&plain, "--model", &good, "--isolate", "--workspace", &outside], 8),
         (vec![context.as_str(), "--model", &good], 3),
         (vec![&server, "--model", &good], 8),
         (vec![&plain, "--model", "script:none.json"], 3),
@@ -290,6 +319,17 @@ fn a_dry_run_ends_as_the_run_would() {
         let (dry, real) = (errors(&["--dry-run"]), errors(&[]));
         assert_eq!(dry, real, "{args:?}");
     }
+    // The plan is printed all the same; a program has one object.
+    let done = world.call(&["run", &absent, "--model", &good, "--dry-run"]).exits(8);
+    assert!(
+        done.stdout.contains("absent") && done.stdout.contains("would be refused (code 8)"),
+        "{}",
+        done.stdout
+    );
+    let done = world
+        .call(&["run", &absent, "--model", &good, "--dry-run", "--format", "json"])
+        .exits(8);
+    assert_eq!(done.json()["verdict"], "environment");
     for (more, told) in [
         (&[][..], "no model is named"),
         (&["--model", "anthropic/x"], "set ANTHROPIC_API_KEY"),

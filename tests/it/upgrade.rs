@@ -121,6 +121,9 @@ fn every_report_of_an_old_run_is_made() {
                 "review",
                 "github",
                 "sarif",
+                "rdjson",
+                "codequality",
+                "checkstyle",
             ] {
                 let done = world.call(&["report", &dir, "--format", format]);
                 assert_eq!(done.code, 0, "{version} {name} {format}: {}", done.stderr);
@@ -266,6 +269,52 @@ fn an_old_killed_run_goes_on_in_its_tree() {
     }
 }
 
+/// The commands that look at the calls of a run, and those that keep house.
+#[test]
+fn other_commands_read_old_runs() {
+    for version in VERSIONS {
+        for name in ["passed", "failed", "suspended", "killed"] {
+            let world = clone(version);
+            let dir = run(&world, version, name);
+            let policy = world.path().join("policy.yaml").to_string_lossy().into_owned();
+            world.call(&["policy", "suggest", &dir]).exits(0);
+            let said = world
+                .call(&["policy", "explain", &policy, "--run", &dir])
+                .exits(0)
+                .stdout;
+            assert!(!said.is_empty(), "{name}");
+        }
+        let world = clone(version);
+        let dir = run(&world, version, "passed");
+        world.call(&["report", &dir]).exits(0);
+        world
+            .call(&["deliver", &dir, "--to", "mbox", "--out", "../c.mbox"])
+            .exits(0);
+        world.git(&["am", "-q", "../c.mbox"]);
+        assert_eq!(world.read("hello.txt"), "hello world\n");
+
+        for name in ["passed", "failed", "suspended", "killed"] {
+            let id = json_run(version, name);
+            copy(
+                &fixtures(version).join(name),
+                &world.ws().join(".overnight/runs").join(id),
+            );
+        }
+        world.call(&["runs", "prune", "--keep", "0"]).exits(0);
+        let left = world.call(&["runs", "list", "--format", "json"]).exits(0).json();
+        let left: Vec<&str> = left
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|run| run["verdict"].as_str().unwrap())
+            .collect();
+        // What can be continued stays.
+        assert_eq!(left, ["suspended", "unfinished"]);
+        world.call(&["runs", "prune", "--keep", "0", "--all"]).exits(0);
+        assert_eq!(world.call(&["runs", "list"]).exits(0).stdout, "");
+    }
+}
+
 /// A replay compares what is sent, and the system prompt differs between versions: it ends 1 and shows where.
 #[test]
 fn a_replay_of_an_old_run_says_what_differs() {
@@ -315,6 +364,32 @@ fn old_recipes_and_policies_are_read() {
         assert!(plan.contains("2000000"), "{plan}");
         world.call(&["policy", "check", &path("policy.yaml")]).exits(0);
         let script = format!("script:{}", path("passed.json"));
+        world.call(&["recipe", "doc", &path("recipe.yaml")]).exits(0);
+        world
+            .call(&["recipe", "new", "copy.yaml", "--from", &path("recipe.yaml")])
+            .exits(0);
+        let ruling = [
+            "policy",
+            "explain",
+            &path("policy.yaml"),
+            "--command",
+            "cat a.txt",
+            "--format",
+            "json",
+        ];
+        assert_eq!(world.call(&ruling).exits(0).json()["decision"], "allow");
+        let run = [
+            "run",
+            &path("recipe.yaml"),
+            "--policy",
+            &path("policy.yaml"),
+            "--model",
+            &script,
+        ];
+        world.call(&[&run[..], &["--dry-run"]].concat()).exits(0);
+        let manifest = "version: 1\nrecipe: recipe.yaml\npolicy: policy.yaml\nmodels: [\"script:passed.json\"]\ntargets: [{ path: ws }]\n";
+        let manifest = world.beside("m.yaml", manifest);
+        world.call(&["batch", &manifest, "--out", "../batch"]).exits(0);
         world
             .call(&[
                 "run",

@@ -64,36 +64,55 @@ pub async fn batch(mut args: BatchArgs) -> Result<u8, Refusal> {
     if args.out.is_none() {
         args.out = variables::out_dir()?;
     }
-    let mut named = named_dir(&args)?;
-    let ended = attempt(&args, &mut named).await;
-    let (Err(refusal), Some(dir)) = (&ended, &named) else {
+    let mut place = refusal_place(&args)?;
+    let ended = attempt(&args, &mut place).await;
+    let (Err(refusal), Some(place)) = (&ended, place) else {
         return ended;
     };
     // A mistake in the command line must not change files.
     if matches!(refusal, Refusal::Usage(_)) {
         return ended;
     }
-    let name = manifest_source::likely_name(args.manifest.as_deref().unwrap_or_else(|| Path::new("")));
+    let likely = manifest_source::likely_name(args.manifest.as_deref().unwrap_or_else(|| Path::new("")));
+    let dir = match place {
+        RefusalPlace::Named(dir) => dir,
+        RefusalPlace::Default => {
+            let dir = default_dir(&likely.name);
+            let is_used = likely.is_known && dir.join(record::FILE).is_file();
+            if !is_used || named_outputs::refuse_link(Path::new("."), &dir).is_err() {
+                return ended;
+            }
+            environment::absolute(&dir)
+        }
+    };
     let message = environment::redactor().redact(&refusal.to_string()).into_owned();
-    if let Err(error) = outputs::write_refused(dir, &name, refusal.code(), &message) {
+    if let Err(error) = outputs::write_refused(&dir, &likely.name, likely.is_known, refusal.code(), &message) {
         out::stderr(&format!("error: not written: {error}"));
     }
     ended
 }
 
-/// The batch directory that the command line names, if a refusal may write its outputs there.
+/// The directory in which a refusal writes its outputs.
+enum RefusalPlace {
+    /// That of `--out`; absolute.
+    Named(PathBuf),
+    /// The default directory of the manifest's name, if an earlier call worked there.
+    Default,
+}
+
+/// Where a refusal writes its outputs; `None` if nowhere.
 ///
 /// # Errors
-/// [`Refusal::Usage`]: it contains files that no batch wrote; [`Refusal::Environment`]: its path has a symbolic link of
-/// a tree.
-fn named_dir(args: &BatchArgs) -> Result<Option<PathBuf>, Refusal> {
-    let Some(out) = args
-        .out
-        .as_deref()
-        .filter(|out| !objects::is_address(&out.to_string_lossy()))
-    else {
-        return Ok(None);
+/// [`Refusal::Usage`]: `--out` contains files that no batch wrote; [`Refusal::Environment`]: its path has a symbolic link
+/// of a tree.
+fn refusal_place(args: &BatchArgs) -> Result<Option<RefusalPlace>, Refusal> {
+    let is_default = !args.dry_run && args.shard.is_none();
+    let Some(out) = args.out.as_deref() else {
+        return Ok(is_default.then_some(RefusalPlace::Default));
     };
+    if objects::is_address(&out.to_string_lossy()) {
+        return Ok(None);
+    }
     named_outputs::refuse_link(Path::new("."), out)?;
     if let Some(entry) = outputs::foreign_entry(out) {
         let name = out.display();
@@ -103,12 +122,12 @@ fn named_dir(args: &BatchArgs) -> Result<Option<PathBuf>, Refusal> {
             shell_word(&out.join("overnight-batch").to_string_lossy())
         )));
     }
-    Ok((!args.dry_run).then(|| environment::absolute(out)))
+    Ok((!args.dry_run).then(|| RefusalPlace::Named(environment::absolute(out))))
 }
 
 /// Carries out a call. `named`: the directory for the outputs of a refusal; set to `None` when they would replace those
 /// of another batch or call.
-async fn attempt(args: &BatchArgs, named: &mut Option<PathBuf>) -> Result<u8, Refusal> {
+async fn attempt(args: &BatchArgs, named: &mut Option<RefusalPlace>) -> Result<u8, Refusal> {
     let mut clock = CallClock::start(!args.dry_run);
     let github = step_files(args.github && !args.dry_run)?;
     let source = source(args)?;
@@ -238,7 +257,11 @@ async fn catch_up(
 
 fn step_files(asked: bool) -> Result<Option<github::StepFiles>, Refusal> {
     match variables::github(asked)? {
-        true => github::files().map(Some),
+        true => {
+            let files = github::files()?;
+            files.check()?;
+            Ok(Some(files))
+        }
         false => Ok(None),
     }
 }
@@ -283,6 +306,11 @@ fn publish(step: &github::StepFiles, result: &BatchResult, dir: &Path, jobs: &[J
     step.publish(&values, &summary, &github::of_jobs(&bad))
 }
 
+/// The directory of a batch without `--out`, relative to the current directory.
+fn default_dir(name: &str) -> PathBuf {
+    Path::new(".overnight/batches").join(name)
+}
+
 /// Where a batch works, and where its bundle goes.
 struct OutPlace {
     /// Absolute.
@@ -294,7 +322,7 @@ struct OutPlace {
 /// A batch with an object store works in the default directory; shards in directories of their own, so that several can
 /// work on one machine.
 fn out_place(out: Option<&Path>, name: &str, shard: Option<ShardSpec>) -> Result<OutPlace, Refusal> {
-    let default = Path::new(".overnight/batches").join(name);
+    let default = default_dir(name);
     let Some(out) = out else {
         let dir = environment::absolute(&default);
         return Ok(OutPlace { dir, objects: None });

@@ -333,7 +333,9 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<AskedBatch>, Refusal> {
         return Ok(None);
     };
     let file = dir.join(batch::RUNS);
-    if !file.is_file() || dir.join("journal.jsonl").is_file() {
+    // A call that was killed before its first job ended has a record and no rows.
+    let is_batch = file.is_file() || dir.join(record::FILE).is_file();
+    if !is_batch || dir.join("journal.jsonl").is_file() {
         return Ok(None);
     }
     let BatchRows { text, seal, broken } = rows_of(&dir, &file)?;
@@ -454,6 +456,8 @@ const UNFINISHED: &str = "unfinished";
 /// What the record says about the last call, if that was killed or ended in another way from outside.
 #[derive(Default)]
 struct BrokenCall {
+    /// Whether there is a record without a call.
+    is_uncalled: bool,
     /// How many jobs the call had to run.
     to_run: usize,
     /// The jobs that it started.
@@ -502,6 +506,9 @@ impl BrokenCall {
 
     /// Why the delivery is not the whole result of this call, if more jobs than the `named` ones did not end.
     fn lacking(&self, named: usize) -> Option<String> {
+        if self.is_uncalled && named == 0 {
+            return Some("the batch was ended before it began a job: start the batch again".to_owned());
+        }
         let lacking = self
             .to_run
             .checked_sub(self.ended.len() + named)
@@ -534,7 +541,10 @@ fn rows_of(dir: &Path, file: &Path) -> Result<BatchRows, Refusal> {
     let path = dir.join(record::FILE);
     if path.is_file() {
         let mut text = String::new();
-        let mut broken = BrokenCall::default();
+        let mut broken = BrokenCall {
+            is_uncalled: true,
+            ..BrokenCall::default()
+        };
         let read = record::read_lines(&path, key, |event| {
             broken.note(&event);
             if let BatchEvent::JobEnded { row } = event {

@@ -101,7 +101,31 @@ fn projects(dir: &Path) -> Vec<Project> {
         }
     }
     all.sort_by_key(|project| !project.is_at_top());
+    // A small project in Python has no project file.
+    if let Some(kind) = KINDS.iter().find(|kind| kind.name == "python")
+        && all.is_empty()
+        && has_python_tests(dir)
+    {
+        all.push(Project {
+            kind,
+            places: vec![String::new()],
+        });
+    }
     all
+}
+
+/// Whether there are files with tests where unittest and pytest look for them.
+fn has_python_tests(dir: &Path) -> bool {
+    let is_test = |entry: std::fs::DirEntry| {
+        let name = entry.file_name();
+        let stem = name.to_str().and_then(|name| name.strip_suffix(".py"));
+        let is_named = stem.is_some_and(|stem| stem.starts_with("test"));
+        is_named && entry.file_type().is_ok_and(|kind| kind.is_file())
+    };
+    ["", "tests", "test"].iter().any(|below| {
+        let entries = std::fs::read_dir(dir.join(below)).into_iter().flatten();
+        entries.take(MOST_ENTRIES).filter_map(Result::ok).any(is_test)
+    })
 }
 
 /// A path that needs no quotes in a command or in YAML; `None` for another.
@@ -154,8 +178,9 @@ pub fn init(args: &InitArgs) -> Result<u8, Refusal> {
         None => {
             print_line("saw: no toolchain that is known here\n".to_owned())?;
             out::stderr(
-                "overnight: no Cargo.toml, package.json, pyproject.toml, requirements.txt, go.mod, pom.xml or build.gradle was found: the \
-                 policy allows edits and no commands, and the recipe checks only the size of the change; add a check that runs your tests",
+                "overnight: no Cargo.toml, package.json, pyproject.toml, requirements.txt, go.mod, pom.xml, build.gradle or \
+                 test in Python was found: the policy allows edits and no commands, and the recipe checks only the size of the \
+                 change; add a check that runs your tests",
             );
             if has_make_test(dir) {
                 out::stderr(

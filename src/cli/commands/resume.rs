@@ -181,7 +181,7 @@ async fn attempt(
         return Ok(outputs::print(args.shared.format(), &written));
     }
     if args.shared.github {
-        github::files()?;
+        github::files()?.check()?;
     }
     let known = journal.is_ours();
     let vouched = journal.keyed || journal.run().is_some_and(journal::state_dir::began);

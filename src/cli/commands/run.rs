@@ -117,7 +117,11 @@ async fn in_tree(args: RunArgs, started: Instant, interrupt: &Arc<Interrupt>) ->
         Ok(code) => code,
         Err(refusal) => {
             let dir = place.as_ref().ok().map(Place::dir).or(out.as_deref());
-            let dir = dir.filter(|dir| run_dirs::refuse_link(&tree, dir).is_ok());
+            let is_ours = |dir: &&Path| run_dirs::refuse_link(&tree, dir).is_ok();
+            // Where no directory can be made, the refusal has said so.
+            let dir = dir
+                .filter(is_ours)
+                .filter(|dir| artefacts::unmakeable(&settled(dir)).is_none());
             session::refused(&refusal, dir, &recipe, &shared)
         }
     }
@@ -279,7 +283,7 @@ async fn attempt(
     };
     if args.shared.github && !args.dry_run {
         // A step whose outputs cannot be written must not first spend money.
-        github::files()?;
+        github::files()?.check()?;
     }
     let args = Arc::new(args);
     let clock = RunClock { started, interrupt };
@@ -331,9 +335,16 @@ async fn attempt(
     }
     if args.dry_run {
         foresee_model(&settings, &args.shared, &place.workspace, interrupt).await?;
-        return dry_run(&settings, args.shared.format());
+        let refused = foresee_machine(&settings, &args, &place.workspace).await.err();
+        return dry_run(&settings, refused, args.shared.format());
     }
     if args.out.is_none() {
+        if let Some(why) = artefacts::unmakeable(&place.settled) {
+            return Err(Refusal::Output(format!(
+                "the run directory {} cannot be made, because {why}: name a directory elsewhere with --out DIR",
+                place.dir.display()
+            )));
+        }
         run_dirs::ignore_runs(&place.workspace)?;
     }
     let wall = session::wall(&settings.plan);
@@ -596,19 +607,30 @@ async fn foresee_model(
     }
 }
 
-/// Prints what would be done, as text or as one JSON object. Starts nothing and sends nothing.
-fn dry_run(settings: &Settings, format: StdoutFormat) -> Result<u8, Refusal> {
-    let tools = foreseen(settings)?;
-    match (format, &settings.refused) {
-        (StdoutFormat::Text, _) => printed(&preview_text(settings, &tools))?,
-        // The refusal is the one object on stdout.
-        (_, Some(refusal)) => return Err(refusal.clone()),
-        (_, None) => printed(&format!("{}\n", preview_json(settings, &tools)))?,
-    };
-    match &settings.refused {
-        Some(refusal) => Err(refusal.clone()),
-        None => Ok(exit::PASSED),
+/// For a dry run: refuses what the run would refuse for want of something on this machine.
+///
+/// # Errors
+/// [`Refusal::Environment`]: git, a commit for `--isolate`, or a program that the recipe's commands run in any case.
+async fn foresee_machine(settings: &Settings, args: &RunArgs, workspace: &Path) -> Result<(), Refusal> {
+    if args.isolate {
+        isolate::foresee(workspace).await.map_err(Refusal::Environment)?;
     }
+    session::foresee_programs(&settings.plan, &settings.policies, workspace)
+}
+
+/// Prints what would be done, as text or as one JSON object. Starts nothing and sends nothing. `refused`: what this machine
+/// lacks for the run.
+fn dry_run(settings: &Settings, refused: Option<Refusal>, format: StdoutFormat) -> Result<u8, Refusal> {
+    let tools = foreseen(settings)?;
+    let refused = settings.refused.clone().or(refused);
+    let text = match (format, &refused) {
+        (StdoutFormat::Text, _) => preview_text(settings, refused.as_ref(), &tools),
+        // The refusal is the one object on stdout.
+        (_, Some(_)) => String::new(),
+        (_, None) => format!("{}\n", preview_json(settings, &tools)),
+    };
+    printed(&text)?;
+    refused.map_or(Ok(exit::PASSED), Err)
 }
 
 /// The tools of a run, as far as they are known before servers and discovery start.
@@ -638,7 +660,7 @@ fn foreseen(settings: &Settings) -> Result<ForeseenTools, Refusal> {
     })
 }
 
-fn preview_text(settings: &Settings, tools: &ForeseenTools) -> String {
+fn preview_text(settings: &Settings, refused: Option<&Refusal>, tools: &ForeseenTools) -> String {
     let plan = &settings.plan;
     let mut text = show::text(plan);
     text.push_str("\ntools:\n");
@@ -670,8 +692,8 @@ fn preview_text(settings: &Settings, tools: &ForeseenTools) -> String {
         text.push_str(&format!("  read from commit {commit}\n"));
     }
     text.push_str(&beside_shown(&settings.beside));
-    if let Some(refusal) = &settings.refused {
-        text.push_str("\nthe run would be refused (code 3):\n");
+    if let Some(refusal) = refused {
+        text.push_str(&format!("\nthe run would be refused (code {}):\n", refusal.code()));
         for line in refusal.to_string().lines() {
             text.push_str(&format!("  {line}\n"));
         }

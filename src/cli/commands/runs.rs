@@ -63,6 +63,11 @@ fn list(workspace: &Path, format: TextOrJson) -> Result<u8, Refusal> {
         let all: Vec<Value> = runs.iter().map(one).collect();
         return printed(&format!("{}\n", Value::from(all)));
     }
+    if runs.is_empty() {
+        // Nothing on stdout could also be a mistake in the directory.
+        let place = workspace.join(run_dirs::RUNS);
+        out::stderr(&format!("overnight: there are no runs in {}", place.display()));
+    }
     let mut text = String::new();
     for run in runs {
         let started = run.started.map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string());

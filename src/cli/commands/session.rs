@@ -326,7 +326,7 @@ async fn drive(
         return Err(Refusal::Environment(missing));
     }
     let ignored = programs::ignored_environment(&session.plan, &session.policies, &search);
-    if !unsandboxed::has_git() && may_change_files(&session)? {
+    if !unsandboxed::has_git() && may_change_files(&session.plan, &session.policies)? {
         return Err(Refusal::Environment(unsandboxed::no_git()));
     }
     if session.policies.sandbox().level != WishedLevel::None {
@@ -518,15 +518,40 @@ fn is_checked(step: &PlanStep) -> bool {
 }
 
 /// Whether files may be changed by what the run does, so that git has to make a patch.
-fn may_change_files(session: &RunSession) -> Result<bool, Refusal> {
-    let plan = &session.plan;
+fn may_change_files(plan: &Plan, policies: &PolicySet) -> Result<bool, Refusal> {
     if plan.tools.starts_programs() || plan.steps.iter().any(is_checked) {
         return Ok(true);
     }
     let changes = |kind: ToolKind| matches!(kind, ToolKind::Edit | ToolKind::Execute);
     let builtin = bootstrap::registry(false)?;
-    let may = |spec: &ToolSpec| changes(spec.kind) && session.policies.may_allow(&spec.name, spec.kind, &spec.origin);
+    let may = |spec: &ToolSpec| changes(spec.kind) && policies.may_allow(&spec.name, spec.kind, &spec.origin);
     Ok(builtin.specs().into_iter().any(may))
+}
+
+/// For a dry run: refuses what the run would refuse because this machine lacks a program that the recipe's commands run in
+/// any case, or git. `workspace`: the user's own tree, also with `--isolate`, so that only what is certain is refused.
+///
+/// # Errors
+/// [`Refusal::Environment`].
+pub fn foresee_programs(plan: &Plan, policies: &PolicySet, workspace: &Path) -> Result<(), Refusal> {
+    let workspace = settled(workspace);
+    let parent = environment::variables();
+    let (wish, pass) = (policies.sandbox(), policies.env_pass());
+    let search = ProgramSearch {
+        toolchains: &wish.toolchains,
+        pass: &pass,
+        parent: &parent,
+        workspace: &workspace,
+        origin: None,
+        brought: &[],
+    };
+    if let Some(missing) = programs::missing(plan, policies, &search) {
+        return Err(Refusal::Environment(missing));
+    }
+    match !unsandboxed::has_git() && may_change_files(plan, policies)? {
+        true => Err(Refusal::Environment(unsandboxed::no_git())),
+        false => Ok(()),
+    }
 }
 
 /// A cost limit can only be enforced if the price is known.

@@ -183,6 +183,14 @@ fn failures() -> Vec<Case> {
                 "steps:\n  - { id: one, prompt: go }\nresponse: { schema: { type: object }, retry: { max: 0 } }\n";
             Job::new(&recipe(text), &[says("no JSON")], &open_policy(&[]))
         }),
+        case("a step after findings", || {
+            let found = json!({"findings": [
+                {"path": "a.txt", "line": 1, "rule": "r", "level": "error", "message": "<m> & ]]> \u{1}"},
+                {"path": "a b.txt", "line": 2, "rule": "r", "level": "note", "message": "n"},
+            ]});
+            let steps = "steps:\n  - { id: look, prompt: go, findings: true }\n  - { id: two, run: 'exit 7' }\n";
+            Job::new(&recipe(steps), &[says(&found.to_string())], &open_policy(&[]))
+        }),
         case("expect", || {
             let text = "expect: change\nsteps:\n  - { id: one, prompt: go }\n";
             Job::new(&recipe(text), &[says("did nothing")], &open_policy(&[]))
@@ -337,6 +345,15 @@ fn ends() -> Vec<Case> {
             Job::asking(vec![Answer::Stream(vec![
                 json!({"promptFeedback": {"blockReason": "SAFETY"}}),
             ])])
+        }),
+        case("a check without its program", 8, "environment", || {
+            let steps = "steps:\n  - { id: one, prompt: go, checks: [{ name: no, run: 'if true; then no-such-program; fi' }], \
+                         retry: { max: 0 } }\n";
+            Job::new(
+                &recipe(steps),
+                &[writes("b.txt", "x\n"), says("done")],
+                &open_policy(&[]),
+            )
         }),
         case("interrupted", 130, "cancelled", || Job {
             kill: Some("-INT"),
