@@ -39,6 +39,7 @@ pub mod signals;
 pub mod toolset;
 #[cfg(feature = "otel")]
 pub mod traces;
+pub mod unchecked;
 pub mod unread;
 pub mod variables;
 pub mod verify;

@@ -2,6 +2,7 @@
 //! CI jobs that interpret commands; a program that reads the output gets it unchanged.
 
 pub mod bounded;
+pub mod own_file;
 
 use super::args::Color;
 use super::environment;

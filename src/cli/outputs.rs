@@ -445,7 +445,7 @@ pub fn print(format: Stdout, written: &WrittenOutputs) -> u8 {
 /// Like [`print`], for a result that is written again if stdout fails.
 ///
 /// # Errors
-/// The reason why stdout could not be written; it has also been printed on stderr.
+/// The reason why stdout could not be written, or does not hold what was printed; it has also been printed on stderr.
 pub fn try_print(format: Stdout, written: &WrittenOutputs) -> Result<(), String> {
     report_problems(written);
     let text = match format {
@@ -453,11 +453,21 @@ pub fn try_print(format: Stdout, written: &WrittenOutputs) -> Result<(), String>
         Stdout::Json => written.result.to_line(),
         Stdout::StreamJson => stream::last(&written.result),
     };
-    out::stdout_of_others(&text).map_err(|error| {
-        let problem = format!("stdout: {error}");
-        out::stderr(&format!("error: {problem}"));
-        problem
-    })
+    compared(out::stdout_of_others(&text).map_err(|error| format!("stdout: {error}")))
+}
+
+/// Compares stdout with what was printed, at the end of a run that prints no result.
+///
+/// # Errors
+/// As for [`try_print`].
+pub fn compare_stdout() -> Result<(), String> {
+    compared(Ok(()))
+}
+
+fn compared(printed: Result<(), String>) -> Result<(), String> {
+    printed
+        .and_then(|()| out::own_file::compare())
+        .inspect_err(|problem| out::stderr(&format!("error: {problem}")))
 }
 
 /// The absolute paths of the output files that exist, by name.

@@ -18,8 +18,18 @@ use tokio_util::sync::CancellationToken;
 
 /// Time limit for a rewriting program.
 const TIME: Duration = Duration::from_secs(60);
-/// How a shell says that a program was ended by `SIGPIPE`.
-const PIPE_CLOSED: i32 = 128 + libc::SIGPIPE;
+/// What the shell does before the program. If a program in a pipe fails, the output may be incomplete, so the whole pipe
+/// must fail (`pipefail`). Only in `cat | head`, where the last program has all that it wants and succeeds, may those
+/// before it be ended by `SIGPIPE` (141), and only by that.
+const BEFORE: &str = r#"set -o pipefail
+exec 2>/dev/null
+trap 's=$? p=("${PIPESTATUS[@]}")
+if [ "$s" = 141 ] && [ "${#p[@]}" -gt 1 ] && [ "${p[-1]}" = 0 ]; then
+  for s in "${p[@]}"; do case $s in 0 | 141) ;; *) exit "$s" ;; esac; done
+  exit 0
+fi
+exit "$s"' EXIT
+"#;
 /// Upper limit in bytes for its output.
 const SIZE: usize = 8 << 20;
 
@@ -136,8 +146,7 @@ impl<'a> Pipe<'a> {
 
     async fn run(&self, program: &str, input: &str) -> Result<String, Failure> {
         let spawn = Spawn {
-            // If a program in a pipe fails, its output may be incomplete, so the whole pipe must fail.
-            program: Invocation::Shell(format!("set -o pipefail\n{{ {program}\n}} 2>/dev/null")),
+            program: Invocation::Shell(format!("{BEFORE}{program}\n")),
             dir: self.workspace.root().to_owned(),
             env: Vec::new(),
             stdin: Some(input.as_bytes().to_vec()),
@@ -167,10 +176,7 @@ impl<'a> Pipe<'a> {
             // Possible only without a sandbox, where only the guard protects closed paths.
             return Err(format!("`{program}` changed {}", described(&finished.undone)).into());
         }
-        // In `cat | head` the last program has all that it wants, and the one before it is ended.
-        let is_enough =
-            finished.exit.code == Some(PIPE_CLOSED) && program.contains('|') && !finished.stdout.text.is_empty();
-        if finished.exit.code != Some(0) && !is_enough {
+        if finished.exit.code != Some(0) {
             return Err(format!("`{program}` ended with {}", finished.exit.ending()).into());
         }
         if finished.stdout.cut {

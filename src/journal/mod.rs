@@ -12,6 +12,7 @@ pub mod pipe;
 pub mod reader;
 pub mod run_dirs;
 pub mod state_dir;
+pub mod uncompared;
 pub mod writer;
 
 pub use error::JournalError;

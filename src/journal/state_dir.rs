@@ -4,6 +4,7 @@
 //! ```text
 //! heads/RUN   {"run":ID,"events":N,"head":HEX,"dir":PATH,"adopted":true,"open":true,"copies":{"patch":PATH}}
 //! contents/RUN/   what the store of the run must not hold; removed when the run can no longer be resumed
+//! uncompared/DIGEST   see [`super::uncompared`]
 //! runs/RUN/   journal.jsonl, blobs/, results/, git/, and `place`: the run directory for the outputs
 //! ```
 
@@ -53,8 +54,8 @@ pub struct Head {
     /// recorded yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
-    /// The absolute paths of the outputs that flags named: `patch`, `junit`, `transcript`; and of files of the workspace that
-    /// were stdout or stderr of the run, under `stream:` and the path.
+    /// The absolute paths of the outputs that flags named: `patch`, `junit`, `transcript`; and under `stream:` with the path,
+    /// which file of the workspace was stdout or stderr of the run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub copies: BTreeMap<String, String>,
 }
@@ -253,7 +254,7 @@ pub fn forget_contents(run: &RunId) {
 }
 
 /// A directory below the state directory, created for this user only; a link in the path is refused.
-fn directory(name: &str) -> Result<PathBuf, String> {
+pub(super) fn directory(name: &str) -> Result<PathBuf, String> {
     let state = chain_key::state()?;
     let made = || -> io::Result<PathBuf> {
         no_follow::private_dir(state)?;

@@ -80,6 +80,9 @@ fn inherited() -> Option<(Preparation, OwnedFd)> {
     if unsafe { libc::fcntl(channel, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return None;
     }
+    // A lock may be inherited too, which is held until the tree has ended. No command may have it.
+    // SAFETY: closes nothing; changes the flag of open descriptors.
+    unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     // SAFETY: the number is open, as just seen, and nothing else in this fresh process owns it.
     Some((preparation, unsafe { OwnedFd::from_raw_fd(channel) }))
 }

@@ -9,6 +9,7 @@ use super::confine::signals::Answering;
 use super::confine::spec::{Preparation, Spec, Task, WorkspaceReach};
 use super::exec_witness::Order;
 use super::fork::fork;
+use super::live;
 use super::process_tree::ProcessTree;
 use super::proxy::{self, ProxyRules};
 use super::spawn_error::SpawnError;
@@ -73,7 +74,8 @@ impl Waiting {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let (child, mark) = fork(&mut command, vec![theirs.as_raw_fd()])?;
+        let handed = [Some(theirs.as_raw_fd()), live::recorded_in()];
+        let (child, mark) = fork(&mut command, handed.into_iter().flatten().collect())?;
         Ok(Self {
             preparation,
             child,

@@ -7,10 +7,12 @@ use crate::base::grant::Writes;
 use crate::base::sync::lock;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The time that processes get to stop: one that waits for a disk or a network file system stops late.
 const STOP_TIME: Duration = Duration::from_secs(30);
@@ -29,6 +31,64 @@ struct Registry {
     commands: BTreeMap<u64, Command>,
     /// Stopped processes, each with the number of holds on it.
     stopped: BTreeMap<i32, usize>,
+    record: Option<WritersRecord>,
+}
+
+/// A file that says since when commands are live that may write a workspace and were not compared.
+#[derive(Debug)]
+struct WritersRecord {
+    workspace: PathBuf,
+    file: File,
+    /// Whether a time of this process is in it.
+    is_set: bool,
+}
+
+impl Registry {
+    /// Writes the present time into the record when a first command is live, and empties it when none is.
+    fn update_record(&mut self) {
+        let Some(record) = &mut self.record else { return };
+        let writes =
+            |command: &Command| command.writes != Writes::Nothing && overlap(&command.workspace, &record.workspace);
+        let is_live = self.commands.values().any(writes);
+        // If the file cannot be written, the next run only tells less.
+        match (is_live, record.is_set) {
+            (true, false) => {
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                let text = now.unwrap_or_default().as_nanos().to_string();
+                let _ = record.file.write_all_at(text.as_bytes(), 0);
+                let _ = record.file.set_len(text.len() as u64);
+                record.is_set = true;
+            }
+            (false, true) => {
+                let _ = record.file.set_len(0);
+                record.is_set = false;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Keeps this file, which the caller has locked, up to date for a workspace: its content is the time, in nanoseconds since
+/// 1970, at which the oldest command began that may write the workspace and was not compared; it is empty while there is
+/// none. The helpers of commands inherit it.
+pub fn record_writers(workspace: &Path, file: File) {
+    registry().record = Some(WritersRecord {
+        workspace: workspace.to_path_buf(),
+        file,
+        is_set: false,
+    });
+}
+
+/// Empties the record of what an earlier process has left: it was told.
+pub fn forget_recorded_writers() {
+    if let Some(record) = registry().record.as_ref().filter(|record| !record.is_set) {
+        let _ = record.file.set_len(0);
+    }
+}
+
+/// The open file of the record, for a helper to inherit.
+pub(super) fn recorded_in() -> Option<i32> {
+    registry().record.as_ref().map(|record| record.file.as_raw_fd())
 }
 
 #[derive(Debug)]
@@ -48,6 +108,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     next: 0,
     commands: BTreeMap::new(),
     stopped: BTreeMap::new(),
+    record: None,
 });
 
 /// One command in the registry; dropping it removes the command.
@@ -79,6 +140,7 @@ pub(super) fn begin(workspace: &Path, writes: &Writes) -> Lived {
             server: None,
         },
     );
+    registry.update_record();
     Lived(number)
 }
 
@@ -200,7 +262,9 @@ impl Lived {
 
 impl Drop for Lived {
     fn drop(&mut self) {
-        registry().commands.remove(&self.0);
+        let mut registry = registry();
+        registry.commands.remove(&self.0);
+        registry.update_record();
     }
 }
 

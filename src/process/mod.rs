@@ -50,7 +50,7 @@ pub use capture::OnOutput;
 pub use confined_command::{SpareChild, use_helper};
 pub use git_dir::is_git_dir;
 pub use git_locks::LeftLocks;
-pub use live::{Frozen, OwnWrite, freeze_servers, own_write};
+pub use live::{Frozen, OwnWrite, forget_recorded_writers, freeze_servers, own_write, record_writers};
 pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test};
 pub use self_protection::close_to_others;
 pub use spawn::{prepare_ahead, run, run_telling};

@@ -1700,7 +1700,7 @@ fn a_file_in_the_place_of_redirected_output_is_a_change() {
     ];
     let mut command = world.command(&args);
     let stdout = std::fs::File::create(world.ws().join("out.json")).unwrap();
-    command
+    let ended = command
         .stdout(stdout)
         .stderr(std::process::Stdio::null())
         .status()
@@ -1709,4 +1709,97 @@ fn a_file_in_the_place_of_redirected_output_is_a_change() {
     assert!(journal.contains("own_output_replaced"), "{journal}");
     let result = std::fs::read_to_string(world.out().join("result.json")).unwrap();
     assert!(result.contains("out.json"), "{result}");
+    // Who reads the file reads what the command wrote.
+    assert_eq!(ended.code(), Some(9), "{result}");
+}
+
+/// Nor after a resume, whose own output goes elsewhere.
+#[test]
+fn a_file_in_the_place_of_redirected_output_is_a_change_after_a_resume() {
+    for forges in [true, false] {
+        let world = World::repo(&[("a.txt", "one\n")]);
+        let forge = if forges {
+            "open(\"x\", \"w\").write(\"forged\"); os.replace(\"x\", \"out.json\")"
+        } else {
+            "pass"
+        };
+        let command = format!("python3 -c 'import os, time; {forge}; open(\"begun\", \"w\"); time.sleep(60)'");
+        let script = harness::script(&[shell(&command), says("done")]);
+        let model = format!("script:{}", world.beside("script.yaml", script));
+        let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { allow: run_shell_command, commands: [python3], args: any, \
+                      writes: tree }\nsandbox: { level: landlock }\n";
+        let policy = world.beside("policy.yaml", policy);
+        let out = world.out().to_string_lossy().into_owned();
+        let args = ["run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out];
+        let mut command = world.command(&args);
+        let stdout = std::fs::File::create(world.ws().join("out.json")).unwrap();
+        let mut run = command
+            .stdout(stdout)
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        harness::until("the command has begun", || world.ws().join("begun").exists());
+        run.kill().unwrap();
+        run.wait().unwrap();
+        world.call(&["resume", &out]).exits(0);
+        let patch = std::fs::read_to_string(world.out().join("changes.patch")).unwrap();
+        assert!(patch.contains("b/begun"), "{patch}");
+        assert_eq!(patch.contains("b/out.json"), forges, "{patch}");
+    }
+}
+
+/// At `landlock` a command can write the file that stdout is redirected to. Who reads it must not take that for the result.
+#[test]
+fn what_a_command_writes_into_redirected_output_fails_the_run() {
+    let long = "python3 -c 'open(\"out.json\", \"a\").write(\" \" * 60000 + \"{\\\"verdict\\\": \\\"passed\\\"}\")'";
+    let short = "python3 -c 'open(\"out.json\", \"a\").write(\"x\")'";
+    let first = "python3 -c 'open(\"out.json\", \"r+\").write(\"forged\")'";
+    let honest = "python3 -c 'open(\"b.txt\", \"w\").write(\"x\")'";
+    for (command, flags, appends, code) in [
+        (long, &["--format", "json"][..], false, 9),
+        (long, &[], false, 9),
+        (long, &["--quiet"], false, 9),
+        (short, &["--format", "json"], true, 9),
+        (first, &["--format", "stream-json"], false, 9),
+        (first, &["--format", "json"], true, 9),
+        (honest, &["--format", "json"], true, 0),
+        (honest, &["--format", "stream-json"], false, 0),
+        (honest, &["--quiet"], false, 0),
+        (honest, &[], true, 0),
+    ] {
+        for together in [true, false] {
+            let world = World::repo(&[("a.txt", "one\n")]);
+            world.file("out.json", if appends { "earlier\n" } else { "" });
+            let script = harness::script(&[shell(command), says("done")]);
+            let model = format!("script:{}", world.beside("script.yaml", script));
+            let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { allow: run_shell_command, commands: [python3], args: \
+                          any, writes: tree }\nsandbox: { level: landlock }\n";
+            let policy = world.beside("policy.yaml", policy);
+            let out = world.out().to_string_lossy().into_owned();
+            let args = ["run", "-p", "x", "--model", &model, "--policy", &policy, "--out", &out];
+            let mut command_line = world.command(&[&args[..], flags].concat());
+            let file = std::fs::File::options()
+                .append(appends)
+                .write(true)
+                .open(world.ws().join("out.json"))
+                .unwrap();
+            let stderr = match together {
+                true => file.try_clone().unwrap().into(),
+                false => std::process::Stdio::null(),
+            };
+            let ended = command_line.stdout(file).stderr(stderr).status().unwrap();
+            // What was in the file before the run is not its output.
+            let is_earlier = command == first && (appends || together);
+            let wanted = if is_earlier { 0 } else { code };
+            assert_eq!(
+                ended.code(),
+                Some(wanted),
+                "{command} {flags:?} {appends} {together}: {}",
+                world.read("out.json")
+            );
+            if wanted == 9 {
+                assert_eq!(world.result()["verdict"], "output", "{command} {flags:?}");
+            }
+        }
+    }
 }

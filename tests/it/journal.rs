@@ -359,47 +359,61 @@ fn runs_in_nested_directories_exclude_each_other() {
     }
 }
 
-/// The write guard that would have undone the changes ended with its process.
+/// The write guard that would have undone the changes ended with its process. Whoever works there next tells it, once.
 #[test]
-fn a_resume_names_protected_paths_that_a_killed_run_may_have_changed() {
+fn protected_paths_that_a_killed_run_may_have_changed_are_named_once() {
     for (change, named) in [
         ("open(\".git/hooks/pre-commit\", \"w\").write(\"x\")", true),
         ("pass", false),
     ] {
-        let world = World::repo(&[("a.txt", "one\n")]);
-        std::fs::create_dir_all(world.ws().join(".git/hooks")).unwrap();
-        // Longer than the resolution of change times.
-        let settled = std::time::Instant::now();
-        until("the tree is older than the run", || {
-            settled.elapsed() > Duration::from_millis(200)
-        });
-        let command = format!("python3 -c 'import time; {change}; open(\"begun\", \"w\"); time.sleep(60)'");
-        let rule = "{ allow: run_shell_command, commands: [python3], args: any, writes: tree }";
-        let policy =
-            format!("version: 1\nextends: [builtin:edit]\nrules:\n  - {rule}\nsandbox: {{ level: landlock }}\n");
-        let policy = world.beside("policy.yaml", policy);
-        let model = format!(
-            "script:{}",
-            world.beside("script.yaml", script(&[shell(&command), says("done")]))
-        );
-        let args = ["run", "-p", "x", "--model", &model, "--policy", &policy];
-        let mut child = world
-            .command(&args)
-            .stderr(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        until("the command has begun", || world.ws().join("begun").exists());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let done = world.call(&["resume", "--last", "--format", "json"]).exits(0);
-        assert_eq!(done.stderr.contains(".git/hooks/pre-commit"), named, "{}", done.stderr);
-        let warnings = done.json()["warnings"].to_string();
-        assert_eq!(
-            warnings.contains("\"unchecked\"") && warnings.contains("pre-commit"),
-            named,
-            "{warnings}"
-        );
+        for resumes in [true, false] {
+            let world = World::repo(&[("a.txt", "one\n")]);
+            std::fs::create_dir_all(world.ws().join(".git/hooks")).unwrap();
+            // Longer than the resolution of change times.
+            let settled = std::time::Instant::now();
+            until("the tree is older than the run", || {
+                settled.elapsed() > Duration::from_millis(200)
+            });
+            let command = format!("python3 -c 'import time; {change}; open(\"begun\", \"w\"); time.sleep(60)'");
+            let rule = "{ allow: run_shell_command, commands: [python3], args: any, writes: tree }";
+            let policy =
+                format!("version: 1\nextends: [builtin:edit]\nrules:\n  - {rule}\nsandbox: {{ level: landlock }}\n");
+            let policy = world.beside("policy.yaml", policy);
+            let model = format!(
+                "script:{}",
+                world.beside("script.yaml", script(&[shell(&command), says("done")]))
+            );
+            let args = ["run", "-p", "x", "--model", &model, "--policy", &policy];
+            let mut child = world
+                .command(&args)
+                .stderr(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            until("the command has begun", || world.ws().join("begun").exists());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let short = "python3 -c 'open(\"c.txt\", \"w\")'";
+            let model = world.beside("short.yaml", script(&[shell(short), says("done")]));
+            let model = format!("script:{model}");
+            let new = [
+                "run", "-p", "x", "--format", "json", "--model", &model, "--policy", &policy,
+            ];
+            let told = |done: &Done| {
+                let told = done.stderr.contains(".git/hooks/pre-commit");
+                let warnings = done.json()["warnings"].to_string();
+                let in_result = warnings.contains("\"unchecked\"") && warnings.contains("pre-commit");
+                assert_eq!(told, in_result, "{}{warnings}", done.stderr);
+                told
+            };
+            let first = match resumes {
+                true => world.call(&["resume", "--last", "--format", "json"]).exits(0),
+                false => world.call(&new).exits(0),
+            };
+            assert_eq!(told(&first), named, "resumes: {resumes}: {}", first.stderr);
+            let second = world.call(&new).exits(0);
+            assert!(!told(&second), "resumes: {resumes}: {}", second.stderr);
+        }
     }
 }
 

@@ -406,6 +406,52 @@ async fn a_process_that_ends_late_is_waited_for() {
     assert_eq!(process::survivors::told(&house.confinement.workspace), None);
 }
 
+/// The processes of a killed run still write until they are killed, too. A run that begins before would take what they
+/// write for changes of its own.
+#[test]
+fn a_run_begins_when_no_process_of_a_killed_one_is_left() {
+    use super::harness::{says, script, shell, until};
+    let world = World::repo(&[("a.txt", "one\n")]);
+    let policy = "version: 1\nextends: [builtin:edit]\nrules:\n  - { allow: run_shell_command, commands: [sleep] , args: any, \
+                  writes: tree }\nsandbox: { level: landlock }\n";
+    let policy = world.beside("policy.yaml", policy);
+    let mark = mark(45, 0);
+    let run = |name: &str, replies: &[serde_json::Value]| {
+        let model = format!("script:{}", world.beside(name, script(replies)));
+        let mut run = world.command(&["run", "-p", "x", "--model", &model, "--policy", &policy]);
+        let quiet = std::process::Stdio::null;
+        run.stdout(quiet()).stderr(quiet()).spawn().unwrap()
+    };
+    let mut first = run("first.yaml", &[shell(&format!("sleep {mark}")), says("done")]);
+    until("the command", || process_of(&mark).is_some());
+    let pid = process_of(&mark).unwrap();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (traced, is_traced) = std::sync::mpsc::channel();
+    let tracer = std::thread::spawn(move || {
+        traced.send(traced_to_its_end(pid)).unwrap();
+        // When this thread ends, the traced process continues.
+        let _ = released.recv();
+    });
+    if !have_optional("a process that may be traced", is_traced.recv().unwrap()) {
+        first.kill().unwrap();
+        first.wait().unwrap();
+        return;
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let mut second = run("second.yaml", &[says("done")]);
+    // Without waiting, this run would have ended by then.
+    let begun = std::time::Instant::now();
+    until("some time", || {
+        second.try_wait().unwrap().is_some() || begun.elapsed() > Duration::from_secs(2)
+    });
+    assert!(second.try_wait().unwrap().is_none());
+    drop(release);
+    tracer.join().unwrap();
+    assert_eq!(second.wait().unwrap().code(), Some(0));
+    assert_eq!(process_of(&mark), None);
+}
+
 /// Traces a process so that it stops when it exits, even by SIGKILL, until the calling thread ends. `false` if tracing
 /// is not permitted.
 #[expect(unsafe_code, reason = "processes are traced by system calls")]

@@ -196,6 +196,9 @@ fn what_a_rewriting_program_prints_is_written_as_it_is_or_not_at_all() {
         (r"printf 'x\000'", "not text"),
         // A program that fails in a pipe, or that prints nothing, must not empty the file.
         ("false | cat", "exit code 1"),
+        ("false | cat | head -n 1", "exit code 1"),
+        ("(exit 3) | yes | head -n 2", "exit code 3"),
+        ("exit 141", "exit code 141"),
         ("true", "printed nothing"),
     ] {
         let done = with(pipe).exits(4).json();
@@ -206,8 +209,14 @@ fn what_a_rewriting_program_prints_is_written_as_it_is_or_not_at_all() {
     with("cat | cat").exits(0);
     assert_eq!(world.read("open.txt"), "new\n");
     // The first one is ended because the second has all that it wants.
-    with("yes | head -n 2").exits(0);
-    assert_eq!(world.read("open.txt"), "y\ny\n");
+    for pipe in [
+        "yes | head -n 2",
+        "set -eu; yes | cat | head -n 2",
+        "yes | head -n 2 && true",
+    ] {
+        with(pipe).exits(0);
+        assert_eq!(world.read("open.txt"), "y\ny\n", "{pipe}");
+    }
     with(r"printf '\303\251\357\277\275'").exits(0);
     assert_eq!(world.read("open.txt"), "é\u{fffd}");
 }

@@ -21,13 +21,14 @@ use crate::diag::SourceFiles;
 use crate::engine::deps::Interrupt;
 use crate::engine::state::RunState;
 use crate::journal::no_follow::settled;
+use crate::journal::uncompared::Uncompared;
 use crate::journal::{self, artefacts, run_dirs};
 use crate::recipe::Plan;
 use crate::recipe::plan::{PlanStep, StepWork, ToolPlan};
 use crate::workspace::isolate;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// Runs the command. Returns the exit code.
 pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
@@ -220,7 +221,9 @@ async fn attempt(
 enum Tree {
     Own {
         path: PathBuf,
-        _held: run_dirs::HeldWorkspace,
+        /// Dropped before the locks.
+        record: Option<Uncompared>,
+        _locks: run_dirs::HeldWorkspace,
     },
     Isolated {
         made: Box<isolate::Isolated>,
@@ -278,14 +281,27 @@ impl Tree {
                 is_left,
             });
         }
-        let held = run_dirs::hold_workspace(&path).map_err(|error| session::unheld(error, ""))?;
-        Ok(Tree::Own { path, _held: held })
+        let locks = run_dirs::hold_workspace(&path).map_err(|error| session::unheld(error, ""))?;
+        let record = session::uncompared(&path, interrupt).await?;
+        Ok(Tree::Own {
+            path,
+            record,
+            _locks: locks,
+        })
     }
 
     fn path(&self) -> &Path {
         match self {
             Tree::Own { path, .. } => path,
             Tree::Isolated { made, .. } => made.workspace(),
+        }
+    }
+
+    /// Since when commands of a killed run may have changed it.
+    fn recorded(&self) -> Option<SystemTime> {
+        match self {
+            Tree::Own { record, .. } => record.as_ref().and_then(Uncompared::since),
+            Tree::Isolated { .. } => None,
         }
     }
 }
@@ -364,9 +380,14 @@ async fn go_on(
         Tree::Isolated { is_left, .. } => !is_left,
         Tree::Own { path, .. } => settled(path) != Path::new(&first.workspace),
     };
-    let unchecked = match elsewhere {
-        true => None,
-        false => unchecked::warning((events, state), &plan, &policies, (workspace.root(), &hidden)).await,
+    let of_run = (events, state, &plan);
+    let since = unchecked::since(of_run, elsewhere)
+        .into_iter()
+        .chain(tree.recorded())
+        .min();
+    let unchecked = match since {
+        None => None,
+        Some(since) => crate::cli::unchecked::warning(since, &policies, (workspace.root(), &hidden)).await,
     };
     tree::restore_tree(
         (&first.run, dir),
@@ -388,7 +409,7 @@ async fn go_on(
         directory: environment::current_directory(),
     }];
     more.extend(unchecked.map(|message| EventKind::Warned {
-        code: "unchecked".to_owned(),
+        code: crate::cli::unchecked::CODE.to_owned(),
         message,
     }));
     more.extend(answers);
@@ -408,6 +429,7 @@ async fn go_on(
         pricing,
         workspace,
         isolated,
+        unchecked: None,
         prompts: state.prompts.clone(),
         started,
     };

@@ -14,9 +14,10 @@ use crate::cli::origin::RecipeFile;
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::{self, Secrets};
 use crate::cli::settings::{self, Settings};
-use crate::cli::{bootstrap, exit, github, inputs, limits, out, search, shipped, signals, variables};
+use crate::cli::{bootstrap, exit, github, inputs, limits, out, search, shipped, signals, unchecked, variables};
 use crate::engine::deps::Interrupt;
 use crate::journal::no_follow::{self, settled};
+use crate::journal::uncompared::Uncompared;
 use crate::journal::{JournalError, artefacts, format, run_dirs, state_dir};
 use crate::policy::describe;
 use crate::provider::open::check_name;
@@ -30,7 +31,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio_util::sync::CancellationToken;
 
 /// Runs the command. Returns the exit code.
@@ -370,16 +371,19 @@ async fn attempt(
             Ok(mut standing) => {
                 standing.warnings = isolated.warnings().to_vec();
                 let isolated = Some((&isolated, standing));
-                begin(&args.shared, settings, pricing, place, isolated, clock).await
+                begin(&args.shared, settings, pricing, place, (isolated, None), clock).await
             }
             Err(refusal) => Err(session::or_interrupted(refusal, interrupt, wall)),
         };
         session::close_worktree(isolated, &place.run).await;
         return ended;
     }
-    let _held = run_dirs::hold_workspace(&place.workspace)
+    let _locks = run_dirs::hold_workspace(&place.workspace)
         .map_err(|error| session::unheld(error, ", or give this one a tree of its own with --isolate"))?;
-    begin(&args.shared, settings, pricing, place, None, clock).await
+    // Dropped before the locks.
+    let record = session::uncompared(&place.workspace, interrupt).await?;
+    let since = record.as_ref().and_then(Uncompared::since);
+    begin(&args.shared, settings, pricing, place, (None, since), clock).await
 }
 
 /// When a run began, and what ends it early.
@@ -468,7 +472,7 @@ async fn begin(
     settings: Settings,
     pricing: Pricing,
     place: &Place,
-    isolated: Option<(&isolate::Isolated, isolate::Standing)>,
+    (isolated, uncompared): (Option<(&isolate::Isolated, isolate::Standing)>, Option<SystemTime>),
     clock: RunClock<'_>,
 ) -> Result<u8, Refusal> {
     let RunClock { started, interrupt } = clock;
@@ -491,6 +495,10 @@ async fn begin(
     bootstrap::restrict(&mut policies, &plan, &workspace)?;
     let origin = isolated.as_ref().map(|(_, standing)| standing.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
+    let unchecked = match uncompared {
+        None => None,
+        Some(since) => unchecked::warning(since, &policies, (workspace.root(), &hidden)).await,
+    };
     let provider = session::provider(&plan, shared, &place.workspace, interrupt).await?;
     environment::add_secrets(secrets::sent(&plan, &Secrets::of(environment::variables())));
     let value = serde_json::to_value(&plan).map_err(|error| Refusal::Environment(error.to_string()))?;
@@ -540,6 +548,7 @@ async fn begin(
         pricing,
         workspace,
         isolated: isolated.map(|(_, standing)| standing),
+        unchecked,
         prompts: Vec::new(),
         started,
     };

@@ -18,7 +18,8 @@ use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::toolset::{self, Toolset};
 use crate::cli::{
-    bootstrap, exit, foresee, github, limits, out, private_contents, programs, prompts, settings, signals, unread,
+    bootstrap, exit, foresee, github, limits, out, private_contents, programs, prompts, settings, signals, unchecked,
+    unread,
 };
 use crate::diag::SourceFiles;
 use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
@@ -28,11 +29,12 @@ use crate::engine::preconditions::Preconditions;
 use crate::engine::prompt;
 use crate::engine::run as engine;
 use crate::journal::no_follow::settled;
+use crate::journal::uncompared::Uncompared;
 use crate::journal::{Journal, JournalError, artefacts, output_lock, run_dirs, state_dir};
 use crate::policy::model::SHELL;
 use crate::policy::{PolicySet, WishedLevel};
 use crate::process::program_search::ProgramSearch;
-use crate::process::{Confinement, own_streams, unsandboxed};
+use crate::process::{self, Confinement, own_streams, unsandboxed};
 use crate::provider::pricing::Pricing;
 use crate::provider::{ModelInfo, Provider};
 use crate::recipe::Plan;
@@ -50,6 +52,7 @@ use crate::workspace::patch::{self, Shadow};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -82,6 +85,8 @@ pub struct RunSession {
     pub workspace: Workspace,
     /// For an isolated run: the original tree, and what commands see of it in the worktree.
     pub isolated: Option<Standing>,
+    /// For a new run: the warning about what commands of a killed run may have left at protected paths.
+    pub unchecked: Option<String>,
     /// For a resumed run: the recorded prompts of servers.
     pub prompts: Vec<GivenPrompt>,
     /// When the process started: the wall clock of the run counts from then.
@@ -139,6 +144,18 @@ pub fn cancelled(interrupt: &Interrupt, wall: Duration) -> Refusal {
     interrupted(interrupt, wall).unwrap_or_else(|| Refusal::Environment("the run was cancelled".to_owned()))
 }
 
+/// Takes the record of what commands in this workspace were not compared; waits until the processes of a killed run have
+/// ended.
+///
+/// # Errors
+/// [`Refusal::Environment`]: some do not end; a signal or the limit came first.
+pub async fn uncompared(workspace: &Path, interrupt: &Interrupt) -> Result<Option<Uncompared>, Refusal> {
+    let taken = interrupt.token.run_until_cancelled(Uncompared::take(workspace)).await;
+    taken
+        .unwrap_or_else(|| Ok(None))
+        .map_err(|error| Refusal::Environment(error.to_string()))
+}
+
 /// The refusal of work before the run begins. Work that was cancelled fails: the reason is then the signal or the
 /// limit.
 pub fn or_interrupted(refusal: Refusal, interrupt: &Interrupt, wall: Duration) -> Refusal {
@@ -193,6 +210,7 @@ pub async fn run(
     let _ = CURRENT.set((session.run.clone(), session.home.clone()));
     let copies = Copies::from(shared);
     let origin = session.origin.clone();
+    out::own_file::begin(&settled(session.workspace.root()));
     let mut broken = BrokenOff::default();
     let mut has_ended = true;
     let ended = drive(session, beginning, shared, interrupt, &mut broken).await;
@@ -240,27 +258,28 @@ pub async fn run(
     for line in outputs::next_steps(&written.result, &from_here(&run_dir)) {
         out::stderr(&format!("overnight: {line}"));
     }
-    let code = match (shared.quiet, shared.format()) {
+    let printed = match (shared.quiet, shared.format()) {
         (true, StdoutFormat::Text) => {
             outputs::report_problems(&written);
-            written.code
+            outputs::compare_stdout()
         }
-        (_, format) => match outputs::try_print(format, &written) {
-            Ok(()) => written.code,
-            Err(problem) => {
-                if has_ended && written.result.verdict != Verdict::Output {
-                    // The files and the outputs of the step must not claim another ending than that of the process.
-                    let told = written.problems;
-                    written = outputs::write(&home, &origin, &copies.replaced(), Some(problem.clone()))?;
-                    written.problems.retain(|one| *one != problem && !told.contains(one));
-                    if let Some(github) = &github {
-                        github.publish_values(&mut written);
-                    }
-                    outputs::report_problems(&written);
+        (_, format) => outputs::try_print(format, &written),
+    };
+    let code = match printed {
+        Ok(()) => written.code,
+        Err(problem) => {
+            if has_ended && written.result.verdict != Verdict::Output {
+                // The files and the outputs of the step must not claim another ending than that of the process.
+                let told = written.problems;
+                written = outputs::write(&home, &origin, &copies.replaced(), Some(problem.clone()))?;
+                written.problems.retain(|one| *one != problem && !told.contains(one));
+                if let Some(github) = &github {
+                    github.publish_values(&mut written);
                 }
-                exit::stronger(written.code, exit::OUTPUT)
+                outputs::report_problems(&written);
             }
-        },
+            exit::stronger(written.code, exit::OUTPUT)
+        }
     };
     #[cfg(feature = "otel")]
     crate::cli::traces::export(&home, &interrupt.token).await;
@@ -402,6 +421,7 @@ async fn drive(
             format!("this machine cannot recognise the journal later, so approvals need the digest of the call: {why}");
         notes.push(("state_directory", message));
     }
+    notes.extend(session.unchecked.clone().map(|message| (unchecked::CODE, message)));
     let isolated = session.isolated.iter().flat_map(|isolated| &isolated.warnings);
     notes.extend(isolated.map(|message| ("isolate", message.clone())));
     notes.extend(ignored.map(|message| ("environment_ignored", message)));
@@ -424,6 +444,8 @@ async fn drive(
     let ahead = has_commands(&session.plan, &toolset.tools).then(|| async {
         let _ = was_read.await;
     });
+    // It is told now, here or among the events of a resume.
+    process::forget_recorded_writers();
     let sandbox: SandboxMaker = match made {
         Some(made) => Box::new(move || Box::pin(async move { Ok(made) })),
         None => bootstrap::sandbox(
@@ -858,15 +880,18 @@ const STREAM: &str = "stream:";
 const MOST_STREAMS: usize = 32;
 
 /// The files and directories of this program in a tree: the run directory, and files that are stdout or stderr of this
-/// process, or were those of earlier sessions of `resumed` on this machine.
+/// process, or were those of earlier sessions of `resumed` on this machine and are still the same files.
 pub fn hidden(run_dir: &Path, tree: &Path, resumed: Option<&RunId>) -> Vec<PathBuf> {
     let root = settled(tree);
     let earlier = resumed
         .and_then(state_dir::head)
         .into_iter()
         .flat_map(|head| head.copies);
-    let earlier = earlier.filter(|(name, _)| name.starts_with(STREAM));
-    let earlier = earlier.map(|(_, path)| PathBuf::from(path)).take(MOST_STREAMS);
+    let earlier = earlier.filter_map(|(name, identity)| {
+        let path = PathBuf::from(name.strip_prefix(STREAM)?);
+        (identity_of(&path) == Some(identity)).then_some(path)
+    });
+    let earlier = earlier.take(MOST_STREAMS);
     let mut all = vec![run_dir.to_owned()];
     all.extend(
         earlier
@@ -876,11 +901,22 @@ pub fn hidden(run_dir: &Path, tree: &Path, resumed: Option<&RunId>) -> Vec<PathB
     all
 }
 
-/// The files that were hidden because they are stdout or stderr, in the form in which a head records them.
+/// The files that are stdout or stderr of this process, in the form in which a head records them. Those of earlier
+/// sessions are recorded already.
 fn streams_of(session: &RunSession) -> BTreeMap<String, String> {
-    let streams = session.hidden.iter().filter(|path| **path != session.run_dir);
-    let named = streams.filter_map(|path| Some((format!("{STREAM}{}", path.to_str()?), path.to_str()?.to_owned())));
-    named.take(MOST_STREAMS).collect()
+    let streams = own_streams::inside(&settled(session.workspace.root())).into_iter();
+    streams
+        .filter_map(|path| Some((format!("{STREAM}{}", path.to_str()?), identity_of(&path)?)))
+        .collect()
+}
+
+/// Device, inode number and time of creation: a command may put another file in the place of this one.
+fn identity_of(path: &Path) -> Option<String> {
+    let data = path.symlink_metadata().ok()?;
+    let made = data.created().ok();
+    let made = made.and_then(|made| made.duration_since(std::time::UNIX_EPOCH).ok());
+    let made = made.map(|made| made.as_nanos());
+    Some(format!("{}:{}:{}", data.dev(), data.ino(), made.unwrap_or_default()))
 }
 
 /// The flags without the output files that another run has locked.

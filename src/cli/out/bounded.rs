@@ -1,6 +1,7 @@
 //! Writes to stdout and stderr that have a time limit while a run or batch is under way. Other commands wait for their
 //! reader, who may be a pager.
 
+use super::own_file;
 use crate::base::sync::lock;
 use crate::journal::pipe;
 use rustix::stdio;
@@ -31,7 +32,7 @@ pub fn begin() {
 pub fn stdout(bytes: &[u8]) -> io::Result<()> {
     let _alone = lock(&STDOUT);
     let wait = UNDER_WAY.load(Ordering::SeqCst).then_some(pipe::WAIT);
-    pipe::write(stdio::stdout(), bytes, wait)
+    own_file::writing(stdio::stdout(), bytes, || pipe::write(stdio::stdout(), bytes, wait))
 }
 
 /// Writes all of `bytes` to stderr, or leaves it out if nobody reads it. Errors are ignored: there is nowhere to report
@@ -46,7 +47,10 @@ pub fn stderr(bytes: &[u8]) {
     let notice = left_out.map_or(Vec::new(), |count| {
         format!("\n[overnight: {count} messages are left out here, because nobody read stderr]\n").into_bytes()
     });
-    match pipe::write(stdio::stderr(), &[&notice, bytes].concat(), Some(wait)) {
+    let bytes = [&notice, bytes].concat();
+    match own_file::writing(stdio::stderr(), &bytes, || {
+        pipe::write(stdio::stderr(), &bytes, Some(wait))
+    }) {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => *left_out = Some(left_out.unwrap_or_default() + 1),
         _ => *left_out = None,
     }
