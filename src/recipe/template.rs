@@ -4,12 +4,14 @@
 //! author writes `{{ name | raw }}`. A template cannot include another one; rendering time and length are limited.
 
 mod author;
+mod limited;
 
 pub use author::{VALUE, render_author};
 
+use self::limited::{Bounded, TIME, in_time, is_simple};
 use super::shell::{self, CLOSE, OPEN, ShellValue};
+use super::template_error::HELP_UNDEFINED;
 pub use super::template_error::TemplateError;
-use super::template_error::{HELP_UNDEFINED, MAX_BYTES};
 use crate::base::quote::excerpt;
 use crate::base::sync::lock;
 use minijinja::syntax::SyntaxConfig;
@@ -128,13 +130,13 @@ pub fn render(text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateE
         .filter(|step| step.is_printed && step.output.len() > IN_PROMPT);
     let long: Vec<String> = long.map(|step| step.output.trim().to_owned()).collect();
     env.set_formatter(move |out, _, value| {
-        let text = plain(value);
+        let text = plain(value)?;
         match text.len() > IN_PROMPT && long.iter().any(|output| output == text.trim()) {
             true => write(out, &excerpt(&text, IN_PROMPT)),
             false => write(out, &text),
         }
     });
-    run(&env, text, scope)
+    run(env, text, scope)
 }
 
 /// Evaluates the expression of a condition (`when`): whether its value counts as true. Empty texts and lists, 0, `false`
@@ -161,9 +163,12 @@ pub fn condition(text: &str, scope: &TemplateScope<'_>) -> Result<bool, Template
         Some(step) => minijinja::Value::from_dyn_object(Arc::clone(step)),
         None => step.without_newline().value(),
     };
-    let value = compiled(&env, text)?
-        .eval(context_of(scope, &of_step))
-        .map_err(|error| TemplateError::from_engine(&error, text))?;
+    let (owned, context) = (text.to_owned(), context_of(scope, &of_step));
+    let evaluate = move || {
+        let value = compiled(&env, &owned)?.eval(context);
+        value.map_err(|error| TemplateError::from_engine(&error, &owned))
+    };
+    let value = in_time(TIME, evaluate)??;
     let unasked =
         |step: &Arc<CutStep>| step.reads_output.load(Ordering::Relaxed) && !step.reads_cut.load(Ordering::Relaxed);
     if let Some((id, _)) = cut.iter().find(|(_, step)| unasked(step)) {
@@ -238,19 +243,19 @@ pub fn render_command(text: &str, scope: &TemplateScope<'_>) -> Result<String, T
     let kept = Arc::clone(&words);
     let mut env = environment();
     env.add_filter("raw", |value: minijinja::Value| {
-        minijinja::Value::from_object(Raw(plain(&value)))
+        plain(&value).map(|text| minijinja::Value::from_object(Raw(text)))
     });
     env.set_formatter(move |out, _, value| {
         if let Some(raw) = value.downcast_object_ref::<Raw>() {
             return write(out, &raw.0);
         }
         let mut words = lock(&kept);
-        let word = word(value, &words);
+        let word = word(value, &words)?;
         write(out, &format!("{OPEN}{}{CLOSE}", words.len()))?;
         words.push(word);
         Ok(())
     });
-    let marked = run(&env, text, scope)?;
+    let marked = run(env, text, scope)?;
     let words = lock(&words);
     shell::fill(&marked, &words)
 }
@@ -294,15 +299,22 @@ fn environment() -> Environment<'static> {
     env
 }
 
-fn run(env: &Environment<'_>, text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateError> {
-    let template = env
-        .template_from_str(text)
-        .map_err(|error| TemplateError::from_engine(&error, text))?;
-    let mut out = Bounded(Vec::new());
-    template
-        .render_captured_to(context(scope), &mut out)
-        .map_err(|error| TemplateError::from_engine(&error, text))?;
-    Ok(String::from_utf8_lossy(&out.0).into_owned())
+fn run(env: Environment<'static>, text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateError> {
+    let (owned, context) = (text.to_owned(), context(scope));
+    let rendered = move || {
+        let template = env
+            .template_from_str(&owned)
+            .map_err(|error| TemplateError::from_engine(&error, &owned))?;
+        let mut out = Bounded::default();
+        template
+            .render_captured_to(context, &mut out)
+            .map_err(|error| TemplateError::from_engine(&error, &owned))?;
+        Ok(out.into_text())
+    };
+    match is_simple(tags(text).filter_map(|tag| text.get(tag.start - 2..tag.end))) {
+        true => rendered(),
+        false => in_time(TIME, rendered)?,
+    }
 }
 
 fn context(scope: &TemplateScope<'_>) -> minijinja::Value {
@@ -325,26 +337,35 @@ fn context_of(scope: &TemplateScope<'_>, of_step: &dyn Fn(&str, &StepValues) -> 
 }
 
 /// A value as people read it: strings unquoted, lists and maps as JSON.
-fn plain(value: &minijinja::Value) -> String {
+///
+/// # Errors
+/// The text is longer than any rendered text may be: a list that holds another one several times can be small in memory.
+fn plain(value: &minijinja::Value) -> Result<String, Error> {
     match value.kind() {
         // As in YAML and JSON: `true`, not Python's `True`.
         ValueKind::Bool | ValueKind::Seq | ValueKind::Map | ValueKind::None | ValueKind::Iterable => {
-            serde_json::to_string(value).unwrap_or_else(|_| value.to_string())
+            let mut out = Bounded::default();
+            match serde_json::to_writer(&mut out, value) {
+                Ok(()) => Ok(out.into_text()),
+                Err(error) if error.is_io() => Err(Error::from(ErrorKind::WriteFailure)),
+                Err(_) => Ok(value.to_string()),
+            }
         }
-        _ => value.to_string(),
+        _ => Ok(value.to_string()),
     }
 }
 
-fn word(value: &minijinja::Value, earlier: &[ShellValue]) -> ShellValue {
+fn word(value: &minijinja::Value, earlier: &[ShellValue]) -> Result<ShellValue, Error> {
     let scalars = |item: &minijinja::Value| !matches!(item.kind(), ValueKind::Seq | ValueKind::Map);
+    let one = |value: &minijinja::Value| plain(value).map(|text| unmark(&text, earlier));
     let items: Vec<minijinja::Value> = match value.try_iter() {
         Ok(items) if value.kind() == ValueKind::Seq => items.collect(),
-        _ => return ShellValue::One(unmark(&plain(value), earlier)),
+        _ => return one(value).map(ShellValue::One),
     };
     if items.iter().all(scalars) {
-        ShellValue::Many(items.iter().map(|item| unmark(&plain(item), earlier)).collect())
+        items.iter().map(one).collect::<Result<_, _>>().map(ShellValue::Many)
     } else {
-        ShellValue::One(unmark(&plain(value), earlier))
+        one(value).map(ShellValue::One)
     }
 }
 
@@ -370,23 +391,6 @@ fn unmark(text: &str, earlier: &[ShellValue]) -> String {
 
 fn write(out: &mut Output<'_>, text: &str) -> Result<(), Error> {
     out.write_str(text).map_err(Error::from)
-}
-
-/// A writer that accepts [`MAX_BYTES`] and then fails.
-struct Bounded(Vec<u8>);
-
-impl std::io::Write for Bounded {
-    fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
-        if self.0.len() + piece.len() > MAX_BYTES {
-            return Err(std::io::Error::other("too long"));
-        }
-        self.0.extend_from_slice(piece);
-        Ok(piece.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 /// A name that a template uses without defining it.
@@ -433,16 +437,28 @@ pub fn check_words(text: &str) -> Result<(), TemplateError> {
     let mut env = environment();
     env.set_undefined_behavior(UndefinedBehavior::Chainable);
     env.add_filter("raw", |value: minijinja::Value| value);
-    match env.render_str(text, ()) {
-        Err(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::UnknownFilter | ErrorKind::UnknownTest | ErrorKind::UnknownFunction
-            ) =>
-        {
-            Err(TemplateError::from_engine(&error, text))
+    let owned = text.to_owned();
+    let checked = move || {
+        let mut out = Bounded::default();
+        let rendered = match env.template_from_str(&owned) {
+            Ok(template) => template.render_captured_to((), &mut out).map(|_| ()),
+            Err(error) => Err(error),
+        };
+        match rendered {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::UnknownFilter | ErrorKind::UnknownTest | ErrorKind::UnknownFunction
+                ) =>
+            {
+                Err(TemplateError::from_engine(&error, &owned))
+            }
+            _ => Ok(()),
         }
-        _ => Ok(()),
+    };
+    match is_simple(tags(text).filter_map(|tag| text.get(tag.start - 2..tag.end))) {
+        true => checked(),
+        false => in_time(TIME, checked)?,
     }
 }
 

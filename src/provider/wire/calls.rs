@@ -76,6 +76,11 @@ impl Pieces {
         self.calls.iter().map(written).sum()
     }
 
+    /// How many calls have begun.
+    pub fn count(&self) -> usize {
+        self.calls.len()
+    }
+
     /// The finished calls.
     pub fn into_calls(self) -> Vec<PartialCall> {
         self.calls

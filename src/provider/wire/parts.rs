@@ -8,6 +8,9 @@ use serde_json::Value;
 
 /// Characters of a service's word that are kept.
 const WORD: usize = 80;
+/// Limit of the calls in one reply. Models ask for a few at once, at most for some dozens; a reply with more has gone wrong,
+/// and each call costs a ruling, a result and its place in all later requests.
+pub(super) const MOST_CALLS: usize = 1_000;
 /// A greater count of tokens is not believed.
 const MOST_TOKENS: u64 = 1 << 40;
 
@@ -97,19 +100,27 @@ pub(super) fn broken_off(word: &str) -> Fault {
     }
 }
 
+/// The failure for a reply with more than [`MOST_CALLS`] calls; another try may give a better one.
+pub(super) fn too_many_calls() -> Fault {
+    Fault::unusable(format!("the model asked for more than {MOST_CALLS} calls in one reply"))
+}
+
 /// A reply from its parts. `cut`: the tool of a call that was cut at the length limit. A reply without text and calls is
 /// accepted: repeating the request would most likely give the same, so the engine sends the model a message instead.
 ///
 /// # Errors
-/// The service announces calls and sends none.
+/// The service announces calls and sends none, or it sends more than [`MOST_CALLS`].
 pub(super) fn whole(
     parts: Vec<Part>,
     (ending, cut): (Ending, Option<String>),
     usage: Usage,
     model: String,
 ) -> Result<Reply, Fault> {
-    let calls = parts.iter().any(|part| matches!(part, Part::Call(_)));
-    let stop = match (ending, calls) {
+    let calls = parts.iter().filter(|part| matches!(part, Part::Call(_))).count();
+    if calls > MOST_CALLS {
+        return Err(too_many_calls());
+    }
+    let stop = match (ending, calls > 0) {
         (Ending::Length, _) => StopReason::Length { call: cut },
         (_, true) => StopReason::Calls,
         (Ending::Complete, false) => StopReason::End,

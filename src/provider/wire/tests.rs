@@ -133,6 +133,54 @@ fn responses() {
     }
 }
 
+/// A stream whose reply asks for `count` calls, each in an event of its own.
+fn calling(wire: Wire, count: usize) -> String {
+    use serde_json::json;
+    let call = |n: usize| match wire.vendor() {
+        "gemini" => json!({"candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args": {}}}]}}]}),
+        "openai" => {
+            let call = json!({"index": n, "id": format!("c{n}"), "function": {"name": "f", "arguments": "{}"}});
+            json!({"choices": [{"delta": {"tool_calls": [call]}}]})
+        }
+        "openai-responses" => {
+            let item = json!({"type": "function_call", "call_id": format!("c{n}"), "name": "f", "arguments": "{}"});
+            json!({"type": "response.output_item.done", "output_index": n, "item": item})
+        }
+        "anthropic" => {
+            let block = json!({"type": "tool_use", "id": format!("c{n}"), "name": "f", "input": {}});
+            json!({"type": "content_block_start", "index": n, "content_block": block})
+        }
+        other => panic!("no calls of {other}"),
+    };
+    let end = match wire.vendor() {
+        "gemini" => vec![json!({"candidates": [{"finishReason": "STOP"}]})],
+        "openai" => vec![json!({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})],
+        "openai-responses" => vec![json!({"type": "response.completed", "response": {"status": "completed"}})],
+        _ => vec![
+            json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}),
+            json!({"type": "message_stop"}),
+        ],
+    };
+    let events = (0..count).map(call).chain(end);
+    events.map(|event| format!("data: {event}\n\n")).collect()
+}
+
+/// A model that has gone wrong asks for thousands of calls; each would cost a ruling and a result.
+#[test]
+fn a_reply_has_a_limited_number_of_calls() {
+    for wire in ALL {
+        let reply = decode(wire, calling(wire, parts::MOST_CALLS).as_bytes()).unwrap();
+        assert_eq!(reply.calls().count(), parts::MOST_CALLS, "{wire:?}");
+        // Also at once, so that the end of a long reply is not waited for.
+        let fault = decode(wire, calling(wire, parts::MOST_CALLS + 1).as_bytes()).unwrap_err();
+        assert!(
+            fault.message.contains("1000 calls") && fault.again.is_some(),
+            "{wire:?}: {}",
+            fault.message
+        );
+    }
+}
+
 /// A history that ends with the results of `reply`'s calls.
 fn answered(reply: &Reply) -> Ask {
     let results = reply.calls().map(|call| {

@@ -13,11 +13,11 @@ pub const VALUE: char = '\0';
 pub fn render_author(text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateError> {
     let mut env = environment();
     env.add_filter("raw", |value: minijinja::Value| {
-        minijinja::Value::from_object(Raw(plain(&value)))
+        plain(&value).map(|text| minijinja::Value::from_object(Raw(text)))
     });
     env.set_formatter(|out, _, value| match value.downcast_object_ref::<Raw>() {
         Some(raw) => write(out, &raw.0),
         None => write(out, VALUE.encode_utf8(&mut [0; 4])),
     });
-    run(&env, text, scope)
+    run(env, text, scope)
 }

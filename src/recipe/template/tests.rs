@@ -22,6 +22,22 @@ fn scope_of<T>(use_it: impl FnOnce(&TemplateScope<'_>) -> T) -> T {
     })
 }
 
+/// A list that holds another one several times is small in memory, and as text as long as one likes.
+#[test]
+fn a_list_of_lists_is_not_written_out_for_ever() {
+    let level = "{% set x = [x, x, x, x, x, x, x, x] %}";
+    let text = format!("{{% set x = [1] %}}{}{{{{ x }}}}", level.repeat(12));
+    scope_of(|scope| {
+        for refused in [render(&text, scope), render_command(&format!("echo {text}"), scope)] {
+            let refused = refused.unwrap_err();
+            assert!(refused.message.contains("renders more than"), "{refused}");
+        }
+        let short = format!("{{% set x = [1] %}}{}{{{{ x }}}}", level.repeat(2));
+        assert_eq!(render(&short, scope).unwrap().matches("[1]").count(), 64);
+    });
+    assert_eq!(check_words(&text), Ok(()));
+}
+
 #[test]
 fn values_are_put_in_as_they_are() {
     let table = [

@@ -1,6 +1,6 @@
 //! The decoder of Anthropic Messages: builds a reply from stream events. Pure.
 
-use super::super::parts::{Ending, count, push_text, whole};
+use super::super::parts::{Ending, MOST_CALLS, count, push_text, too_many_calls, whole};
 use super::super::protocol::DecodeReply;
 use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
@@ -15,6 +15,8 @@ use serde_json::{Map, Value, json};
 pub struct AnthropicDecoder {
     asked: String,
     blocks: Vec<Block>,
+    /// How many of the blocks are calls.
+    calls: usize,
     usage: Usage,
     stop: Option<String>,
     done: bool,
@@ -36,6 +38,7 @@ impl AnthropicDecoder {
         Self {
             asked: model.to_owned(),
             blocks: Vec::new(),
+            calls: 0,
             usage: Usage::default(),
             stop: None,
             done: false,
@@ -50,7 +53,11 @@ impl AnthropicDecoder {
         self.count(message.get("usage"));
     }
 
-    fn open(&mut self, index: u64, block: &Value, closed: bool) {
+    fn open(&mut self, index: u64, block: &Value, closed: bool) -> Result<(), Fault> {
+        self.calls += usize::from(block.get("type") == Some(&json!("tool_use")));
+        if self.calls > MOST_CALLS {
+            return Err(too_many_calls());
+        }
         if let Some(value) = block.as_object() {
             self.blocks.push(Block {
                 index,
@@ -59,6 +66,7 @@ impl AnthropicDecoder {
                 closed,
             });
         }
+        Ok(())
     }
 
     /// Later counts are cumulative and may omit unchanged values. This vendor counts cached tokens separately from the
@@ -94,12 +102,14 @@ impl DecodeReply for AnthropicDecoder {
                 self.begin(event);
                 let content = event.get("content").and_then(Value::as_array);
                 for (index, block) in (0..).zip(content.into_iter().flatten()) {
-                    self.open(index, block, true);
+                    self.open(index, block, true)?;
                 }
                 self.stop = event.get("stop_reason").and_then(Value::as_str).map(str::to_owned);
                 self.done = true;
             }
-            "content_block_start" => self.open(index, event.get("content_block").unwrap_or(&Value::Null), false),
+            "content_block_start" => {
+                return self.open(index, event.get("content_block").unwrap_or(&Value::Null), false);
+            }
             "content_block_delta" => {
                 let block = self.blocks.iter_mut().rev().find(|block| block.index == index);
                 if let (Some(block), Some(delta)) = (block, event.get("delta")) {

@@ -1,6 +1,6 @@
 //! The decoder of Gemini `streamGenerateContent`: builds a reply from chunks. Pure.
 
-use super::super::parts::{Ending, count, push_text, whole};
+use super::super::parts::{Ending, MOST_CALLS, count, push_text, too_many_calls, whole};
 use super::super::protocol::DecodeReply;
 use crate::base::call::ToolCall;
 use crate::base::event::ProgressEvent;
@@ -15,6 +15,8 @@ use serde_json::{Value, json};
 pub struct GeminiDecoder {
     asked: String,
     parts: Vec<Value>,
+    /// How many of the parts are calls.
+    calls: usize,
     usage: Usage,
     finish: Option<String>,
     finish_message: String,
@@ -28,6 +30,7 @@ impl GeminiDecoder {
         Self {
             asked: model.to_owned(),
             parts: Vec::new(),
+            calls: 0,
             usage: Usage::default(),
             finish: None,
             finish_message: String::new(),
@@ -90,6 +93,10 @@ impl DecodeReply for GeminiDecoder {
         };
         let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
         for part in parts.into_iter().flatten() {
+            self.calls += usize::from(part.get("functionCall").is_some());
+            if self.calls > MOST_CALLS {
+                return Err(too_many_calls());
+            }
             self.part(part, live);
         }
         if let Some(reason) = candidate.get("finishReason").and_then(Value::as_str) {

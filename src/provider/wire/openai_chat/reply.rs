@@ -1,7 +1,7 @@
 //! The decoder of OpenAI Chat Completions and compatible servers: builds a reply from chunks. Pure.
 
 use super::super::calls::{Pieces, object};
-use super::super::parts::{Ending, broken_off, count, push_text, whole};
+use super::super::parts::{Ending, MOST_CALLS, broken_off, count, push_text, too_many_calls, whole};
 use super::super::protocol::DecodeReply;
 
 use crate::base::call::ToolCall;
@@ -77,7 +77,14 @@ impl ChatDecoder {
                     }
                 }
                 ("refusal", Value::String(more)) => self.refusal.push_str(more),
-                ("tool_calls", Value::Array(calls)) => calls.iter().for_each(|call| self.calls.add(call)),
+                // One more than the limit is kept, which shows that it was exceeded.
+                ("tool_calls", Value::Array(calls)) => {
+                    for call in calls {
+                        if self.calls.count() <= MOST_CALLS {
+                            self.calls.add(call);
+                        }
+                    }
+                }
                 ("function_call", Value::Object(_)) => self.calls.add(&json!({"index": 0, "function": value})),
                 _ => keep(&mut self.extra, key, value),
             }
@@ -127,6 +134,9 @@ impl DecodeReply for ChatDecoder {
             .and_then(Value::as_object)
         {
             self.delta(delta, live);
+        }
+        if self.calls.count() > MOST_CALLS {
+            return Err(too_many_calls());
         }
         // Some servers send an empty reason with every chunk.
         if let Some(reason) = choice

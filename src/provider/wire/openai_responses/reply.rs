@@ -1,7 +1,7 @@
 //! The decoder of OpenAI Responses: builds a reply from stream events. Pure.
 
 use super::super::calls::object;
-use super::super::parts::{Ending, broken_off, count, push_text, whole};
+use super::super::parts::{Ending, MOST_CALLS, broken_off, count, push_text, too_many_calls, whole};
 use super::super::protocol::DecodeReply;
 
 use crate::base::call::ToolCall;
@@ -18,6 +18,8 @@ pub struct ResponsesDecoder {
     asked: String,
     /// Finished output items as received, by index.
     items: Vec<(u64, Value)>,
+    /// How many calls were received.
+    calls: usize,
     usage: Usage,
     /// Bytes of text, reasoning and arguments so far.
     received: u64,
@@ -31,6 +33,7 @@ impl ResponsesDecoder {
         Self {
             asked: model.to_owned(),
             items: Vec::new(),
+            calls: 0,
             usage: Usage::default(),
             received: 0,
             end: None,
@@ -47,6 +50,9 @@ impl ResponsesDecoder {
         }
         if self.items.is_empty() {
             let output = response.get("output").and_then(Value::as_array);
+            if output.is_some_and(|items| items.iter().filter(|item| is_call(item)).count() > MOST_CALLS) {
+                return Err(too_many_calls());
+            }
             self.items = (0..).zip(output.into_iter().flatten().cloned()).collect();
         }
         let status = response.get("status").and_then(Value::as_str).unwrap_or("completed");
@@ -92,8 +98,15 @@ impl DecodeReply for ResponsesDecoder {
                 let place = event.get("output_index").and_then(Value::as_u64);
                 let place = place.unwrap_or(self.items.len() as u64);
                 if let Some(item) = event.get("item") {
-                    self.items.retain(|(at, _)| *at != place);
+                    // Usually in order, so that nothing has to be searched.
+                    if self.items.last().is_some_and(|(last, _)| *last >= place) {
+                        self.items.retain(|(at, _)| *at != place);
+                    }
                     self.items.push((place, item.clone()));
+                    self.calls += usize::from(is_call(item));
+                    if self.calls > MOST_CALLS {
+                        return Err(too_many_calls());
+                    }
                 }
             }
             "response.completed" | "response.incomplete" | "response.failed" => {
@@ -156,6 +169,10 @@ impl DecodeReply for ResponsesDecoder {
         }
         whole(parts, (ending, cut_call), self.usage, self.model)
     }
+}
+
+fn is_call(item: &Value) -> bool {
+    item.get("type").and_then(Value::as_str) == Some("function_call")
 }
 
 /// Whether this item of a reply that was cut at its length limit is a call that the service marks as incomplete, or the
