@@ -219,7 +219,7 @@ fn every_ending_is_accepted_by_those_who_read_it() {
     findings_are_accepted(&with_ending);
     let changes = with_ending("mbox");
     let changed = |path: &&std::path::PathBuf| std::fs::metadata(path).unwrap().len() > 0;
-    assert!(changes.iter().filter(changed).count() > 3, "{changes:?}");
+    assert!(changes.iter().filter(changed).count() >= 3, "{changes:?}");
 }
 
 /// The JUnit reader of Python.

@@ -439,7 +439,7 @@ fn shellcheck_accepts_the_scripts() {
     let Some(lint) = linter("shellcheck") else { return };
     let (world, _) = engine(1, 0);
     for name in ["slurm", "gnu-parallel"] {
-        for more in [&[][..], &["--policy", "it's $a.yaml", "--model", "a b"]] {
+        for more in [&[][..], &["--policy", "it's a.yaml", "--model", "a b"]] {
             let file = world.beside(&format!("{name}.sh"), printed(&world, name, 4, more));
             let done = Command::new(&lint).arg(&file).output().unwrap();
             let said = String::from_utf8_lossy(&done.stdout);
