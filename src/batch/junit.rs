@@ -1,7 +1,9 @@
 //! `junit.xml` of a batch: one suite with one case for each job, in the form of Jenkins' JUnit schema. Written in
-//! chunks, so that memory does not grow with the batch.
+//! chunks, so that memory does not grow with the batch. Jobs that were not run or were cancelled are skipped; if no other job
+//! is counted, a suite of the batch itself has the error, so that a batch that did nothing is not green.
 
-use super::result::{JobReport, ReportHead};
+use super::result::{BatchResult, JobReport};
+use crate::base::exit;
 use crate::report::text;
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
 use std::io::{self, Write};
@@ -14,7 +16,7 @@ const PIECE: usize = 500;
 ///
 /// # Errors
 /// Write errors of `out`.
-pub fn write(out: &mut dyn Write, head: &ReportHead<'_>, jobs: &[JobReport]) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, result: &BatchResult, jobs: &[JobReport]) -> io::Result<()> {
     let failures = jobs
         .iter()
         .filter(|job| kind(job) == Some(NonSuccessKind::Failure))
@@ -23,8 +25,10 @@ pub fn write(out: &mut dyn Write, head: &ReportHead<'_>, jobs: &[JobReport]) -> 
         .iter()
         .filter(|job| kind(job) == Some(NonSuccessKind::Error))
         .count();
-    let name = escaped(&text::line(head.name, 200));
-    let tests = jobs.len();
+    let whole = (failures + errors == 0).then(|| of_batch(result)).flatten();
+    let errors = errors + usize::from(whole.is_some());
+    let name = escaped(&text::line(&result.name, 200));
+    let tests = jobs.len() + usize::from(whole.is_some());
     let time = jobs
         .iter()
         .filter_map(|job| job.row.as_ref())
@@ -35,9 +39,12 @@ pub fn write(out: &mut dyn Write, head: &ReportHead<'_>, jobs: &[JobReport]) -> 
         out,
         "<testsuites name=\"{name}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" time=\"{time:.3}\">"
     )?;
-    for piece in jobs.chunks(PIECE) {
+    let pieces = jobs
+        .chunks(PIECE)
+        .map(|piece| piece.iter().map(suite).collect::<Vec<_>>());
+    for suites in pieces.chain(whole.map(|suite| vec![suite])) {
         let mut report = Report::new("piece");
-        report.add_test_suites(piece.iter().map(suite));
+        report.add_test_suites(suites);
         let xml = report.to_string().map_err(io::Error::other)?;
         // Only the suites of this chunk, without the enclosing `testsuites` element.
         let from = xml.find("<testsuite ").unwrap_or(xml.len());
@@ -50,6 +57,24 @@ pub fn write(out: &mut dyn Write, head: &ReportHead<'_>, jobs: &[JobReport]) -> 
         out.write_all(suites.as_bytes())?;
     }
     writeln!(out, "</testsuites>")
+}
+
+/// The suite of a batch whose exit code no job's case shows. One that only waits for a person is skipped, as its jobs are.
+fn of_batch(result: &BatchResult) -> Option<TestSuite> {
+    if matches!(result.exit_code, exit::PASSED | exit::SUSPENDED) {
+        return None;
+    }
+    let why = [&result.message, &result.stopped].into_iter().flatten().next();
+    let why = why.map_or_else(|| result.verdict.replace('_', " "), |why| text::line(why, 500));
+    let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+    status.set_type(result.verdict.clone());
+    status.set_message(why);
+    let name = format!("batch {}", text::line(&result.name, 200));
+    let mut suite = TestSuite::new(name.clone());
+    let mut case = TestCase::new("completed", status);
+    case.set_classname(name);
+    suite.add_test_case(case);
+    Some(suite)
 }
 
 fn escaped(text: &str) -> String {

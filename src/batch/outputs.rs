@@ -130,7 +130,7 @@ fn put_result(dir: &Path, result: &BatchResult) -> Result<(), BatchError> {
 /// # Errors
 /// One of the files could not be written.
 pub fn write(dir: &Path, head: &ReportHead<'_>, jobs: &[JobReport], result: &BatchResult) -> Result<(), BatchError> {
-    stream(&dir.join("junit.xml"), |out| junit::write(out, head, jobs))?;
+    stream(&dir.join("junit.xml"), |out| junit::write(out, result, jobs))?;
     stream(&dir.join("report.html"), |out| html::write(out, result, jobs))?;
     artefacts::replace(
         &dir.join("summary.md"),

@@ -162,7 +162,15 @@ pub fn expand(manifest: &BatchManifest, flags: &PlanFlags, base: &Path, problems
             .collect(),
         false => flags.models.iter().map(|model| (model.clone(), None)).collect(),
     };
-    let combinations = combinations(&manifest.matrix);
+    let too_many = |at: Span| {
+        let message = format!("the manifest makes more than {MAX_JOBS} jobs");
+        Diagnostic::error("too-many-jobs", at, message).help("split it")
+    };
+    let Some(combinations) = combinations(&manifest.matrix) else {
+        let target = manifest.targets.first();
+        problems.extend(target.map(|target| too_many(target.head)));
+        return finished(manifest, Vec::new());
+    };
     let mut jobs: Vec<PlannedJob> = Vec::new();
     for target in &manifest.targets {
         let of_target = match &target.model {
@@ -180,8 +188,7 @@ pub fn expand(manifest: &BatchManifest, flags: &PlanFlags, base: &Path, problems
             for model in &of_target {
                 for trial in 1..=manifest.trials {
                     if jobs.len() >= MAX_JOBS {
-                        let message = format!("the manifest makes more than {MAX_JOBS} jobs");
-                        problems.push(Diagnostic::error("too-many-jobs", target.head, message).help("split it"));
+                        problems.push(too_many(target.head));
                         return finished(manifest, jobs);
                     }
                     let one = Combination {
@@ -244,8 +251,12 @@ struct Combination<'a> {
     trial: u64,
 }
 
-/// Every combination of the matrix; one empty combination without a matrix.
-fn combinations(matrix: &[(MapEntry, Vec<YamlNode>)]) -> Vec<Vec<(&MapEntry, &YamlNode)>> {
+/// Every combination of the matrix; one empty combination without a matrix. `None`: there are more than [`MAX_JOBS`].
+fn combinations(matrix: &[(MapEntry, Vec<YamlNode>)]) -> Option<Vec<Vec<(&MapEntry, &YamlNode)>>> {
+    let count = matrix
+        .iter()
+        .try_fold(1_usize, |count, (_, values)| count.checked_mul(values.len()));
+    count.filter(|count| *count <= MAX_JOBS)?;
     let mut all: Vec<Vec<(&MapEntry, &YamlNode)>> = vec![Vec::new()];
     for (entry, values) in matrix {
         let mut next = Vec::new();
@@ -255,13 +266,10 @@ fn combinations(matrix: &[(MapEntry, Vec<YamlNode>)]) -> Vec<Vec<(&MapEntry, &Ya
                 longer.push((entry, value));
                 next.push(longer);
             }
-            if next.len() > MAX_JOBS {
-                return next;
-            }
         }
         all = next;
     }
-    all
+    Some(all)
 }
 
 fn job(

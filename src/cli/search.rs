@@ -25,6 +25,8 @@ pub const COMMAND: &str = "OVERNIGHT_SEARCH_COMMAND";
 const RESULTS: usize = 10;
 /// Upper limit for the bytes of a response.
 const ANSWER_MOST: usize = 1 << 20;
+/// Upper limit for the bytes that a command of a search may print; of these, [`ANSWER_MOST`] are used.
+const PRINTED_MOST: usize = 16 << 20;
 const TIME: Duration = Duration::from_secs(60);
 
 /// The search for a run with this model. A search that the user configured has precedence over the model's own.
@@ -122,7 +124,7 @@ fn by_command(command: String) -> Search {
                 .saturating_duration_since(Instant::now());
             let printed = tokio::select! {
                 () = cancel.cancelled() => return Err("the run is ending".to_owned()),
-                printed = unsandboxed::own_command(Path::new("."), &command, query.as_bytes(), time) => printed?,
+                printed = unsandboxed::own_command(Path::new("."), &command, query.as_bytes(), (time, PRINTED_MOST)) => printed?,
             };
             if !printed.ok {
                 return Err(format!("the command of {COMMAND} failed: {}", printed.stderr));

@@ -4,7 +4,6 @@
 use super::{JournalError, chain_key, no_follow};
 use crate::base::ids::sha256_hex;
 use std::fs::{File, TryLockError};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -22,7 +21,7 @@ const TRIES: usize = 16;
 /// # Errors
 /// [`JournalError::Held`] when another run writes it; [`JournalError::Write`] when no lock can be made.
 pub fn hold(output: &Path) -> Result<File, JournalError> {
-    let dir = directory().map_err(JournalError::write(Path::new(LOCKS)))?;
+    let dir = directory()?;
     forget_unheld(&dir);
     let name = sha256_hex(&[no_follow::settled(output).as_os_str().as_bytes()]);
     let path = dir.join(name);
@@ -44,22 +43,19 @@ pub fn hold(output: &Path) -> Result<File, JournalError> {
 
 /// The directory of the locks: in the state directory, or if there is none, in a directory of this user below the
 /// temporary directory.
-fn directory() -> io::Result<PathBuf> {
+fn directory() -> Result<PathBuf, JournalError> {
+    let private = |dir: PathBuf| match no_follow::private_dir(&dir) {
+        Ok(()) => Ok(dir),
+        Err(error) => Err(JournalError::write(&dir)(error)),
+    };
     let base = match chain_key::state() {
-        Ok(state) => {
-            no_follow::private_dir(state)?;
-            state.to_owned()
-        }
+        Ok(state) => private(state.to_owned())?,
         Err(_) => {
             let user = rustix::process::geteuid().as_raw();
-            let dir = std::env::temp_dir().join(format!("overnight-{user}"));
-            no_follow::private_dir(&dir)?;
-            dir
+            private(std::env::temp_dir().join(format!("overnight-{user}")))?
         }
     };
-    let dir = base.join(LOCKS);
-    no_follow::private_dir(&dir)?;
-    Ok(dir)
+    private(base.join(LOCKS))
 }
 
 /// Removes unheld lock files when there are many.

@@ -9,11 +9,13 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 /// The longest that one call of git may take.
 pub const GIT_TIME: Duration = Duration::from_secs(300);
+/// Bytes of what a command of the user prints on stderr that are kept.
+const SAID: usize = 64 << 10;
 
 /// What a program printed, and whether its exit code was 0.
 #[derive(Debug)]
@@ -294,22 +296,84 @@ pub async fn git_as_user(args: &[&str], time: Duration, lock: &File) -> Result<P
 }
 
 /// Runs a shell command that the user names (a search, the list of a batch) in this directory, with the user's
-/// environment and `input` on stdin.
+/// environment and `input` on stdin. All processes of its group are killed when the result is dropped before it has ended.
 ///
 /// # Errors
-/// One sentence, if it cannot be started or takes longer than `time`; it is killed then.
-pub async fn own_command(dir: &Path, text: &str, input: &[u8], time: Duration) -> Result<Printed, String> {
-    let child = Command::from(own_path::command("sh"))
+/// One sentence, if it cannot be started, takes longer than `time`, or prints more than `most` bytes on stdout; it is killed
+/// then.
+pub async fn own_command(
+    dir: &Path,
+    text: &str,
+    input: &[u8],
+    (time, most): (Duration, usize),
+) -> Result<Printed, String> {
+    let mut child = Command::from(own_path::command("sh"))
         .args(["-c", text])
         .current_dir(dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .kill_on_drop(true)
+        .process_group(0)
         .spawn()
         .map_err(|error| match own_path::has("sh") {
             true => format!("cannot start sh: {error}"),
             false => missing("sh"),
         })?;
-    finished(child, input, time, "the command").await
+    let mut group = OwnGroup::of(&child);
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let feed = async {
+        if let Some(mut pipe) = stdin {
+            // If the program needed the input, its exit code reports the failure.
+            let _ = pipe.write_all(input).await;
+        }
+        Ok::<_, String>(())
+    };
+    let too_much = || format!("the command printed more than {most} bytes");
+    let printed = async {
+        let read = start_of(stdout, (most, false));
+        read.await
+            .and_then(|(bytes, whole)| whole.then_some(bytes).ok_or_else(too_much))
+    };
+    let said = async {
+        let read = start_of(stderr, (SAID, true));
+        // What follows is dropped, so that the command is not held up.
+        read.await.map(|(bytes, _)| bytes)
+    };
+    let all = async {
+        let ((), stdout, stderr) = tokio::try_join!(feed, printed, said)?;
+        let status = child.wait().await;
+        let status = status.map_err(|error| format!("waiting for the command failed: {error}"))?;
+        let printed = Output { status, stdout, stderr };
+        Ok::<Printed, String>(printed.into())
+    };
+    let printed = tokio::time::timeout(time, all).await;
+    let printed = printed.map_err(|_| format!("the command took longer than {} s", time.as_secs()))??;
+    group.0 = None;
+    Ok(printed)
+}
+
+/// Reads a pipe to its end, or without `drains` until it has more than `most` bytes. Returns the first `most`, and whether
+/// these are all.
+async fn start_of(
+    pipe: Option<impl AsyncRead + Unpin>,
+    (most, drains): (usize, bool),
+) -> Result<(Vec<u8>, bool), String> {
+    let (mut kept, mut whole) = (Vec::new(), true);
+    let Some(mut pipe) = pipe else {
+        return Ok((kept, whole));
+    };
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        let read = pipe.read(&mut piece).await;
+        let read = read.map_err(|error| format!("the output of the command cannot be read: {error}"))?;
+        if read == 0 {
+            return Ok((kept, whole));
+        }
+        let room = most.saturating_sub(kept.len()).min(read);
+        kept.extend_from_slice(piece.get(..room).unwrap_or_default());
+        whole &= room == read;
+        if !whole && !drains {
+            return Ok((kept, whole));
+        }
+    }
 }

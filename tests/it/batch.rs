@@ -578,6 +578,26 @@ fn wrong_files_and_models_of_a_manifest_are_told_at_their_place() {
     assert!(!world.path().join("out/jobs").exists());
 }
 
+/// What makes too many jobs is refused before it fills the memory.
+#[test]
+fn a_list_and_a_matrix_without_end_are_refused() {
+    let world = fleet(1);
+    let head = "version: 1\nrecipe: ask.yaml\nmodels: [\"script:ok.yaml\"]\n";
+    let done = batch(&world, &format!("{head}targets: [{{ command: \"yes\" }}]\n"), &[]).exits(3);
+    assert!(
+        done.stderr
+            .contains("error[command-failed]: the command printed more than 67108864 bytes"),
+        "{}",
+        done.stderr
+    );
+    let values: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+    let values = values.join(", ");
+    let axes: Vec<String> = (0..9).map(|n| format!("p{n}: [{values}]")).collect();
+    let matrix = format!("{head}targets: [{{ path: r0 }}]\nmatrix: {{ {} }}\n", axes.join(", "));
+    let done = batch(&world, &matrix, &[]).exits(3);
+    assert!(done.stderr.contains("error[too-many-jobs]"), "{}", done.stderr);
+}
+
 /// Variables that replace flags of `run` are flags of the batch, or nothing: a job has its arguments from the batch alone.
 #[test]
 fn variables_of_runs_are_taken_by_the_batch() {

@@ -224,6 +224,14 @@ fn a_call_that_waits_for_a_repository_can_be_ended() {
         (&json!("cancelled"), &json!(2))
     );
     assert_eq!(told, result(&world, "out"));
+    // No job has failed, and nothing was done: that is not green.
+    let junit = || std::fs::read_to_string(world.path().join("out/junit.xml")).unwrap();
+    assert!(junit().contains("type=\"cancelled\""), "{}", junit());
+    assert!(
+        junit().contains("tests=\"3\" failures=\"0\" errors=\"1\""),
+        "{}",
+        junit()
+    );
     gone();
     manifest("budget: { wall: 1s }\n");
     let done = call(&world, &["batch", "m.yaml", "--out", "out"]);
@@ -234,6 +242,7 @@ fn a_call_that_waits_for_a_repository_can_be_ended() {
         "{}",
         done.stderr
     );
+    assert!(junit().contains("type=\"incomplete\""), "{}", junit());
     gone();
 }
 
@@ -244,7 +253,7 @@ fn a_call_that_waits_for_a_list_can_be_ended() {
     let manifest = |budget: &str| {
         let text = format!(
             "version: 1\nrecipe: ask.yaml\nmodels: [\"script:ok.yaml\"]\n{budget}\
-             targets: [{{ command: touch listing && exec sleep 86398.25 }}]\n"
+             targets: [{{ command: touch listing && sleep 86398.25; echo ended }}]\n"
         );
         world.beside("m.yaml", text);
     };

@@ -173,9 +173,37 @@ pub fn decode_frame(decoder: &mut dyn DecodeReply, frame: &Frame, live: &dyn Fn(
 /// # Errors
 /// As for [`decode_frame`].
 pub fn decode_document(decoder: &mut dyn DecodeReply, text: &str, live: &dyn Fn(ProgressEvent)) -> Result<(), Fault> {
-    let value: Value = serde_json::from_str(text).map_err(|_| {
+    let read = serde_json::from_str(text);
+    let read = read.or_else(|error| whole_characters(text).map_or(Err(error), |text| serde_json::from_str(&text)));
+    let value: Value = read.map_err(|_| {
         let start = shortened(text, 120);
         Fault::unusable(format!("the service sent something that is not JSON: {start}"))
     })?;
     decoder.value(&value, live)
+}
+
+/// JSON text with U+FFFD in place of each half of a character, which no JSON parser here takes: gateways that cut a text by
+/// UTF-16 units send the two halves of an emoji in two events. `None`: there is none.
+fn whole_characters(text: &str) -> Option<String> {
+    let (mut whole, mut rest, mut has_half) = (String::with_capacity(text.len()), text, false);
+    while let Some((before, escape)) = rest.find('\\').and_then(|at| rest.split_at_checked(at)) {
+        whole.push_str(before);
+        let unit = |from: usize| {
+            let digits = escape.get(from..from + 6)?.strip_prefix("\\u")?;
+            u16::from_str_radix(digits, 16).ok()
+        };
+        let length = match (unit(0), unit(6)) {
+            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => 12,
+            (Some(_), _) => 6,
+            // The escaped character may be a backslash.
+            (None, _) => escape.chars().take(2).map(char::len_utf8).sum(),
+        };
+        let (taken, after) = escape.split_at_checked(length)?;
+        let is_half = length == 6 && matches!(unit(0), Some(0xD800..=0xDFFF));
+        whole.push_str(if is_half { "\\ufffd" } else { taken });
+        has_half |= is_half;
+        rest = after;
+    }
+    whole.push_str(rest);
+    has_half.then_some(whole)
 }

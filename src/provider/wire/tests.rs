@@ -181,6 +181,21 @@ fn a_reply_has_a_limited_number_of_calls() {
     }
 }
 
+/// Gateways that cut texts by UTF-16 units send the two halves of a character in two events.
+#[test]
+fn half_a_character_does_not_fail_a_reply() {
+    let of = |text: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n");
+    let end = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
+    let stream = [
+        of("a\\ud83d"),
+        of("\\ude00 b"),
+        of("\\ud83d\\ude00"),
+        of("\\\\ud83d\\ud83d"),
+    ];
+    let reply = decode(named("openai"), format!("{}{end}", stream.concat()).as_bytes()).unwrap();
+    assert_eq!(reply.text(), "a\u{fffd}\u{fffd} b\u{1f600}\\ud83d\u{fffd}");
+}
+
 /// A history that ends with the results of `reply`'s calls.
 fn answered(reply: &Reply) -> Ask {
     let results = reply.calls().map(|call| {

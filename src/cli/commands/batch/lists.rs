@@ -1,5 +1,5 @@
-//! The lists that a manifest names: files and commands whose lines are targets or inputs. The shell of a
-//! command is killed at a signal and at the end of the batch's wall clock; what it started may go on.
+//! The lists that a manifest names: files and commands whose lines are targets or inputs. A command is killed at a signal and
+//! at the end of the batch's wall clock, with what it started in its process group.
 
 use super::call_clock::CallClock;
 use super::manifest_source::ManifestSource;
@@ -148,7 +148,8 @@ async fn list_command(
     let left = wall.map(|wall| wall.saturating_sub(clock.began.elapsed()));
     let time = left.map_or(LIST_TIME, |left| left.min(LIST_TIME));
     clock.watch()?;
-    let printing = async { Ok::<_, Refusal>(unsandboxed::own_command(dir, &command.value, b"", time).await) };
+    let printing =
+        async { Ok::<_, Refusal>(unsandboxed::own_command(dir, &command.value, b"", (time, lines::MAX_BYTES)).await) };
     let printed = clock.unless_ended(printing).await?;
     if printed.is_err()
         && let Some(wall) = wall.filter(|wall| clock.began.elapsed() >= *wall)
