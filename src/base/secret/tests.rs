@@ -299,7 +299,7 @@ fn json_values_and_keys() {
 
 fn all_bytes() -> escapes::SecretBytes {
     let mut bytes = escapes::SecretBytes::default();
-    bytes.add(&(0..128).collect::<Vec<u8>>());
+    bytes.add(&(0..=255).collect::<Vec<u8>>());
     bytes
 }
 
@@ -469,7 +469,7 @@ proptest! {
         behind in " [!-~]{0,20}",
     ) {
         // A value that consists of escapes may be too short when they are decoded.
-        prop_assume!(escapes::without(secret.as_bytes(), all_bytes()).is_none_or(|decoded| decoded.len() >= MIN_BYTES));
+        prop_assume!(escapes::forms(secret.as_bytes(), all_bytes()).iter().all(|form| form.len() >= MIN_BYTES));
         let redactor = Redactor::with_values(vec![("C".to_owned(), secret.clone())]);
         let encoded = partly_encoded(&secret, &picks);
         let text = format!("{before}{encoded}{behind}");
