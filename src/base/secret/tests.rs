@@ -369,6 +369,35 @@ fn what_writers_encode_of_a_key_does_not_matter() {
 }
 
 #[test]
+fn a_secret_that_holds_backslashes_is_found_when_other_characters_are_encoded() {
+    for (secret, encoded) in [
+        // `backslashreplace` of Python and `native2ascii` of Java encode what is outside ASCII and leave backslashes alone.
+        (r"DOMAIN\üser:pässword", r"DOMAIN\\u00fcser:p\u00e4ssword"),
+        (r"DOMAIN\üser:pässword", r"DOMAIN\\u00fcser:p\\u00e4ssword"),
+        (r"a\b!aAAaüA\ü", r"a\\u0062!aAAaüA\ü"),
+        (r"ab\x41cd-efgh", r"ab\\u007841cd-efgh"),
+        // Only a character outside ASCII is encoded, and only one of two.
+        ("!0ü!ü!!ü", r"!0ü!\u00fc!!ü"),
+        // What looks like percent encoding is a part of the secret.
+        ("0AAüü00%A0", r"0AAüü00\%A%30"),
+        // Too short without its backslash.
+        (r"!\!Aaaaa", r"!\\\\\\\\!Aaaaa"),
+    ] {
+        let redactor = Redactor::with_values(vec![("C".to_owned(), secret.to_owned())]);
+        let text = format!("before {encoded} behind");
+        assert_eq!(redactor.redact(&text), "before [redacted:C] behind", "{encoded}");
+        for size in 1..=text.len() {
+            let streamed = String::from_utf8(streamed(&redactor, text.as_bytes(), size)).unwrap();
+            assert_eq!(
+                once(&streamed),
+                "before [redacted:C] behind",
+                "{encoded} in pieces of {size}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_stream_holds_back_a_partly_encoded_beginning_only() {
     let redactor = Redactor::with_values(vec![("C".to_owned(), "a+b/c=d==&e<f>g'h".to_owned())]);
     let mut stream = redactor.stream();
