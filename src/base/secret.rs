@@ -17,7 +17,7 @@ mod wraps;
 
 use self::encode::SecretPattern;
 use self::encode::rare;
-use self::escapes::{Decoded, Escapes, SecretBytes};
+use self::escapes::{Decoded, End, Escapes, SecretBytes};
 use self::filter::{ByteFilter, PrefixFilter};
 use self::windows::Rare;
 use self::wraps::Breaks;
@@ -224,7 +224,7 @@ impl Index {
             .collect();
         patterns.extend(joined);
         // One that contains escapes is also searched for in the form that it has in a decoded text.
-        let decoded: Vec<SecretPattern> = patterns.iter().filter_map(|pattern| pattern.decoded(bytes)).collect();
+        let decoded: Vec<SecretPattern> = patterns.iter().flat_map(|pattern| pattern.decoded(bytes)).collect();
         patterns.extend(decoded);
         patterns.sort();
         patterns.dedup_by(|a, b| a.bytes == b.bytes);
@@ -303,7 +303,7 @@ impl Index {
     /// Calls `found` for each hit that appears only when escapes are decoded, with its place in `text`.
     fn each_decoded(&self, text: &[u8], mut found: impl FnMut(Hit)) {
         for which in Escapes::of(text, self.bytes) {
-            let levels = escapes::levels(text, which, self.bytes);
+            let levels = escapes::levels(text, which, self.bytes, End::Known);
             for (at, level) in levels.iter().enumerate() {
                 let inner = levels.get(..=at).unwrap_or_default();
                 self.each(&level.bytes, |range, pattern| {
@@ -360,7 +360,7 @@ impl Index {
             let oldest = text.len().saturating_sub(window.min(MAX_HELD));
             let tail = wraps::join(text.get(oldest..).unwrap_or_default(), breaks);
             let decoded: Vec<Vec<Decoded>> = Escapes::of(&tail.bytes, self.bytes)
-                .map(|which| escapes::levels(&tail.bytes, which, self.bytes))
+                .map(|which| escapes::levels(&tail.bytes, which, self.bytes, End::Open))
                 .collect();
             let last = decoded.iter().filter_map(|levels| levels.last());
             let least = last.map(|level| level.bytes.len()).min().unwrap_or(tail.bytes.len());

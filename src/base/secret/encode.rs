@@ -36,13 +36,19 @@ impl SecretPattern {
         (bytes.len() >= MIN_BYTES && bytes != self.bytes).then(|| SecretPattern { bytes, ..self.clone() })
     }
 
-    /// The pattern as it appears in a text whose escapes are decoded, if that is different and still long enough.
-    pub fn decoded(&self, secrets: SecretBytes) -> Option<SecretPattern> {
-        let mut bytes = escapes::without(&self.bytes, secrets).unwrap_or_else(|| self.bytes.clone());
+    /// The pattern as it may appear in a text whose escapes are decoded, in each form that is different and still long
+    /// enough.
+    pub fn decoded(&self, secrets: SecretBytes) -> Vec<SecretPattern> {
+        let mut forms = escapes::forms(&self.bytes, secrets);
+        forms.push(self.bytes.clone());
         // In a decoded text, a backslash at the end of the secret may be part of the escape after it.
-        let end = bytes.iter().rposition(|byte| *byte != b'\\').map_or(0, |last| last + 1);
-        bytes.truncate(end);
-        (bytes.len() >= MIN_BYTES && bytes != self.bytes).then(|| SecretPattern { bytes, ..self.clone() })
+        let whole = forms.into_iter().map(|mut bytes| {
+            let end = bytes.iter().rposition(|byte| *byte != b'\\').map_or(0, |last| last + 1);
+            bytes.truncate(end);
+            bytes
+        });
+        let other = whole.filter(|bytes| bytes.len() >= MIN_BYTES && *bytes != self.bytes);
+        other.map(|bytes| SecretPattern { bytes, ..self.clone() }).collect()
     }
 
     /// A hit extended by the base64 characters that it shares with its neighbours, and by the padding.
@@ -168,6 +174,11 @@ fn texts(piece: &str) -> Vec<String> {
     forms.extend(reversed);
     forms.extend(escaped);
     forms.extend(twice);
+    if piece.bytes().filter(|byte| *byte != b'\\').count() < MIN_BYTES {
+        // Without its backslashes the value is too short to be found in a decoded text.
+        let twice = json(&json(piece, &|_| false, false), &|_| false, false);
+        forms.extend([json(&twice, &|_| false, false), shell_quoted(piece)]);
+    }
     forms.sort();
     forms.dedup();
     forms
@@ -228,6 +239,13 @@ fn json(text: &str, as_code: &dyn Fn(char) -> bool, upper: bool) -> String {
         }
     }
     out
+}
+
+/// A backslash before each character that is special to a shell.
+fn shell_quoted(piece: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || c.is_control() || "_-./:+=@%".contains(c);
+    let quoted = |c: char| (!plain(c)).then_some('\\').into_iter().chain([c]);
+    piece.chars().flat_map(quoted).collect()
 }
 
 /// The base64 characters that any text around the value contains, whatever precedes and follows it.

@@ -1,12 +1,15 @@
 //! Decodes percent encoding (`%2B`), HTML entities (`&plus;`, `&#43;`, `&#x2b;`) and backslash escapes (`\u002b`, `\x2b`,
 //! `\053`, `\+`, with any number of backslashes) in a text, and maps positions back to the original. Programs differ in
 //! which characters they encode, but the decoded text always contains the same secret.
+//!
+//! Two backslashes before a code are either one escaped twice, or a backslash of the secret and an escape. Since nothing
+//! in the text tells which, a secret with a backslash is also searched for without any, in a text without any.
 
 use super::stretches::Stretches;
 use std::ops::Range;
 
 /// How often a text is decoded at most, since a secret may be encoded more than once. Decoding backslashes counts as a
-/// level of its own.
+/// level of its own, and so does removing them.
 const LEVELS: usize = 6;
 /// The most digits of a numeric entity and the most letters of a named one.
 const MOST_DIGITS: usize = 8;
@@ -14,35 +17,37 @@ const MOST_LETTERS: usize = 20;
 /// Upper limit in bytes for a backslash escape without its backslashes: `u{1f600}`.
 const MOST_CODE: usize = 9;
 
-/// The set of ASCII characters in all secrets. A backslash before any other character cannot be part of an escaped
-/// secret.
+/// The set of bytes in all secrets. A backslash before any other character cannot be part of an escaped secret.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SecretBytes(u128);
+pub(super) struct SecretBytes([u128; 2]);
 
 impl SecretBytes {
     /// Adds the bytes of a secret.
     pub fn add(&mut self, secret: &[u8]) {
-        for byte in secret.iter().filter(|byte| byte.is_ascii()) {
-            self.0 |= 1 << byte;
+        for byte in secret {
+            if let Some(half) = self.0.get_mut(usize::from(byte >> 7)) {
+                *half |= 1 << (byte & 127);
+            }
         }
     }
 
     fn has(self, byte: u8) -> bool {
-        byte.is_ascii() && self.0 >> byte & 1 == 1
+        self.0
+            .get(usize::from(byte >> 7))
+            .is_some_and(|half| half >> (byte & 127) & 1 == 1)
     }
 
-    /// Whether a backslash of the text may belong to an escaped character of a secret.
+    /// Whether a backslash before `rest` may belong to an escaped character of a secret.
+    fn is_escaped_in(self, rest: &[u8]) -> bool {
+        self.has(b'\\')
+            || rest.first().is_some_and(|byte| is_mark(*byte) && self.has(*byte))
+            || (rest.first() == Some(&b't') && self.has(b'\t'))
+            || code_at(rest).is_some_and(|code| code.bytes.first().is_some_and(|byte| self.has(*byte)))
+    }
+
+    /// Whether any backslash of the text may belong to an escaped character of a secret.
     fn are_escaped_in(self, text: &[u8]) -> bool {
-        let may_be = |at: usize| {
-            let rest = text.get(at + 1..).unwrap_or_default();
-            rest.first().is_some_and(|byte| is_mark(*byte) && self.has(*byte))
-                || (rest.first() == Some(&b't') && self.has(b'\t'))
-                || code_at(rest).is_some_and(|code| code.bytes.first().is_some_and(|byte| self.has(*byte)))
-        };
-        if self.has(b'\\') {
-            return memchr::memchr(b'\\', text).is_some();
-        }
-        memchr::memchr_iter(b'\\', text).any(may_be)
+        memchr::memchr_iter(b'\\', text).any(|at| self.is_escaped_in(text.get(at + 1..).unwrap_or_default()))
     }
 }
 
@@ -52,22 +57,30 @@ impl SecretBytes {
 pub(super) enum Escapes {
     Percent,
     Entities,
+    /// Backslashes first, then all: a `%` behind a backslash may begin what looks like an escape once others are decoded.
     Backslashes,
+    /// All but backslashes first, then backslashes.
     All,
 }
 
 impl Escapes {
     /// The variants that give different results for this text: none for most texts.
     pub fn of(text: &[u8], secrets: SecretBytes) -> impl Iterator<Item = Escapes> {
-        let has = |first: u8| {
-            memchr::memchr_iter(first, text).any(|at| escape_at(text.get(at..).unwrap_or_default()).is_some())
-        };
-        let (percent, entities) = match memchr::memchr2(b'%', b'&', text) {
-            Some(_) => (has(b'%'), has(b'&')),
-            None => (false, false),
-        };
+        let (mut percent, mut entities, mut slashes) = (false, false, false);
+        // One pass for all kinds, since most texts are short and each search has to be set up.
+        for at in memchr::memchr3_iter(b'%', b'&', b'\\', text) {
+            let rest = text.get(at..).unwrap_or_default();
+            match rest.first() {
+                Some(b'%') => percent = percent || escape_at(rest).is_some(),
+                Some(b'&') => entities = entities || escape_at(rest).is_some(),
+                _ => slashes = slashes || secrets.is_escaped_in(rest.get(1..).unwrap_or_default()),
+            }
+            if percent && entities && slashes {
+                break;
+            }
+        }
         use Escapes::{All, Backslashes, Entities, Percent};
-        let found: &[Escapes] = match (percent, entities, secrets.are_escaped_in(text)) {
+        let found: &[Escapes] = match (percent, entities, slashes) {
             (false, false, false) => &[],
             (true, true, false) => &[Percent, Entities, All],
             (true, false, true) => &[Percent, Backslashes, All],
@@ -84,8 +97,7 @@ impl Escapes {
         match self {
             Escapes::Percent => first == b'%',
             Escapes::Entities => first == b'&',
-            Escapes::Backslashes => false,
-            Escapes::All => true,
+            Escapes::Backslashes | Escapes::All => true,
         }
     }
 }
@@ -96,18 +108,33 @@ pub(super) struct Decoded {
     stretches: Stretches,
 }
 
+/// Whether a text is known up to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Known,
+    /// More may follow, which belongs to the last escape.
+    Open,
+}
+
 /// The text decoded once, decoded twice and so on, as long as there is something to decode.
-pub(super) fn levels(text: &[u8], which: Escapes, secrets: SecretBytes) -> Vec<Decoded> {
+pub(super) fn levels(text: &[u8], which: Escapes, secrets: SecretBytes, end: End) -> Vec<Decoded> {
     let mut levels: Vec<Decoded> = Vec::new();
+    let of_slashes = matches!(which, Escapes::Backslashes | Escapes::All);
     while levels.len() < LEVELS {
         let last = levels.last().map_or(text, |level| level.bytes.as_slice());
-        let slashes = || {
-            let wanted = matches!(which, Escapes::Backslashes | Escapes::All) && secrets.are_escaped_in(last);
+        let escaped = || {
+            let wanted = of_slashes && secrets.are_escaped_in(last);
             wanted.then(|| decode_backslashes(last)).flatten()
         };
-        let Some(next) = decode(last, which).or_else(slashes) else {
-            break;
+        let removed = || {
+            let wanted = of_slashes && secrets.has(b'\\');
+            wanted.then(|| remove_backslashes(last, end)).flatten()
         };
+        let next = match which {
+            Escapes::Backslashes => escaped().or_else(|| decode(last, which)),
+            _ => decode(last, which).or_else(escaped),
+        };
+        let Some(next) = next.or_else(removed) else { break };
         levels.push(next);
     }
     levels
@@ -120,9 +147,24 @@ pub(super) fn source(levels: &[Decoded], decoded: Range<usize>) -> Range<usize> 
     levels.iter().rev().fold(decoded, outer)
 }
 
-/// The text without escapes, as [`levels`] ends; `None` if it has none.
-pub(super) fn without(text: &[u8], secrets: SecretBytes) -> Option<Vec<u8>> {
-    levels(text, Escapes::All, secrets).pop().map(|last| last.bytes)
+/// The forms that a secret may have in a decoded text: each of its own levels; and, if secrets have backslashes, those
+/// of the secret without them, because in the text each may stand before a code.
+pub(super) fn forms(secret: &[u8], secrets: SecretBytes) -> Vec<Vec<u8>> {
+    let bytes = |text: &[u8]| {
+        levels(text, Escapes::All, secrets, End::Known)
+            .into_iter()
+            .map(|level| level.bytes)
+    };
+    let mut forms: Vec<Vec<u8>> = bytes(secret).collect();
+    let removed = secrets
+        .has(b'\\')
+        .then(|| remove_backslashes(secret, End::Known))
+        .flatten();
+    if let Some(bare) = removed {
+        forms.extend(bytes(&bare.bytes));
+        forms.push(bare.bytes);
+    }
+    forms
 }
 
 /// Whether some programs escape the character with a backslash before it.
@@ -151,6 +193,19 @@ fn decode_backslashes(text: &[u8]) -> Option<Decoded> {
             _ => continue,
         };
         decoder.replace(at, &escape);
+    }
+    decoder.finish()
+}
+
+/// Removes the backslashes; at an open end, not those of an unfinished escape. `None` if there are none.
+fn remove_backslashes(text: &[u8], end: End) -> Option<Decoded> {
+    let until = match end {
+        End::Known => None,
+        End::Open => possible_ends(text).pop(),
+    };
+    let mut decoder = Decoder::of(text);
+    for at in memchr::memchr_iter(b'\\', text.get(..until.unwrap_or(text.len()))?) {
+        decoder.replace(at, &Escape::nothing(1));
     }
     decoder.finish()
 }
@@ -317,6 +372,15 @@ impl Escape {
         let count = character.encode_utf8(&mut bytes).len();
         Self { length, bytes, count }
     }
+
+    /// Stands for no character.
+    fn nothing(length: usize) -> Self {
+        Self {
+            length,
+            bytes: [0; 4],
+            count: 0,
+        }
+    }
 }
 
 /// The escape at the start of `rest`.
@@ -427,7 +491,8 @@ mod tests {
     }
 
     fn all(text: &str) -> String {
-        String::from_utf8(without(text.as_bytes(), secrets()).unwrap_or_else(|| text.into())).unwrap()
+        let last = levels(text.as_bytes(), Escapes::All, secrets(), End::Known).pop();
+        String::from_utf8(last.map_or_else(|| text.into(), |last| last.bytes)).unwrap()
     }
 
     #[test]
@@ -455,7 +520,7 @@ mod tests {
     #[test]
     fn places_stay() {
         let text = b"x %26lt;b%2Bc&#47;d y";
-        let levels = levels(text, Escapes::All, secrets());
+        let levels = levels(text, Escapes::All, secrets(), End::Known);
         let last = &levels.last().unwrap().bytes;
         assert_eq!(last, b"x <b+c/d y");
         let of = |range: Range<usize>| std::str::from_utf8(&text[source(&levels, range)]).unwrap();
@@ -481,6 +546,13 @@ mod tests {
         letters.add(b"abc");
         let of_letters = |text: &str| Escapes::of(text.as_bytes(), letters).count();
         assert_eq!((of_letters(r#"\"\n\x1b\u2026"#), of_letters(r"\x61")), (0, 1));
+        letters.add("\u{2026}".as_bytes());
+        let of_wide = |text: &str| Escapes::of(text.as_bytes(), letters).count();
+        assert_eq!(
+            (of_wide(r"\u2027"), of_wide(r"\u2026"), of_wide(r"\xe2\x80\xa6")),
+            (1, 1, 1)
+        );
+        assert_eq!((of_wide(r"\u00fc"), of_wide(r"\n")), (0, 0));
     }
 
     #[test]

@@ -29,9 +29,13 @@ const GEMINI: &[&str] = &[
     "default",
 ];
 
+/// The types of JSON Schema.
+const TYPES: &[&str] = &["array", "boolean", "integer", "null", "number", "object", "string"];
+
 /// A schema for Gemini: references are inlined (cycles become plain objects), `allOf` is merged, type lists become
 /// `anyOf`; only enumerations of strings, only known formats, and no `default` beside alternatives. `maxItems` is moved
-/// to the description, because Gemini refuses schemas in which the sum of these limits is large.
+/// to the description, because Gemini refuses schemas in which the sum of these limits is large. A keyword whose value has
+/// another shape than JSON Schema requires is left out, because Gemini would refuse the whole request for it.
 pub fn for_gemini(schema: &Value) -> Value {
     let mut walk = Walk {
         root: schema,
@@ -73,13 +77,16 @@ impl<'a> Walk<'a> {
             }
         }
         let mut own = Map::new();
-        let known = object.iter().filter(|(key, value)| {
-            let words = matches!(key.as_str(), "title" | "description" | "format");
-            GEMINI.contains(&key.as_str()) && (value.is_string() || !words)
-        });
-        for (key, value) in known {
-            let cleaned = self.keyword(key, value, depth);
-            own.insert(key.clone(), cleaned);
+        for (key, value) in object {
+            // The older way to write `prefixItems`.
+            let key = match (key.as_str(), value) {
+                ("items", Value::Array(_)) => "prefixItems",
+                (key, _) => key,
+            };
+            if GEMINI.contains(&key) && fits(key, value) {
+                let cleaned = self.keyword(key, value, depth);
+                own.insert(key.to_owned(), cleaned);
+            }
         }
         if let Some(only) = object.get("const") {
             own.insert("enum".into(), json!([only]));
@@ -110,7 +117,12 @@ impl<'a> Walk<'a> {
             ("anyOf" | "oneOf" | "prefixItems", Value::Array(list)) => {
                 Value::Array(list.iter().map(|schema| self.node(schema, depth + 1)).collect())
             }
-            ("items" | "additionalProperties", Value::Object(_)) => self.node(value, depth + 1),
+            ("items", _) | ("additionalProperties", Value::Object(_)) => self.node(value, depth + 1),
+            ("required", Value::Array(names)) => {
+                let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+                self.bytes += names.iter().map(|name| name.len()).sum::<usize>();
+                json!(names)
+            }
             _ => {
                 self.bytes += value.to_string().len();
                 value.clone()
@@ -140,6 +152,21 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Whether the value of a keyword has the shape that JSON Schema requires.
+fn fits(key: &str, value: &Value) -> bool {
+    match key {
+        "type" => value.is_string() || value.is_array(),
+        "title" | "description" | "format" => value.is_string(),
+        "properties" => value.is_object(),
+        "items" | "additionalProperties" => value.is_object() || value.is_boolean(),
+        "anyOf" | "oneOf" | "prefixItems" | "enum" => value.as_array().is_some_and(|list| !list.is_empty()),
+        "required" => value.is_array(),
+        "minItems" => value.is_u64(),
+        "minimum" | "maximum" => value.is_number(),
+        _ => true,
+    }
+}
+
 /// The rest of a schema that is not expanded further.
 fn anything(object: &Map<String, Value>) -> Value {
     let mut out = Map::new();
@@ -152,7 +179,8 @@ fn anything(object: &Map<String, Value>) -> Value {
 
 /// The type of a schema, if it has a single one.
 fn type_of(object: &Map<String, Value>) -> &str {
-    object.get("type").and_then(Value::as_str).unwrap_or("object")
+    let kind = object.get("type").and_then(Value::as_str);
+    kind.filter(|kind| TYPES.contains(kind)).unwrap_or("object")
 }
 
 fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
@@ -221,14 +249,24 @@ fn format(out: &mut Map<String, Value>) {
     }
 }
 
-/// A list of types becomes one type, or alternatives that share the other keywords.
+/// A list of types becomes one type, or alternatives that share the other keywords. Unknown types are left out.
 fn types(out: &mut Map<String, Value>) {
-    let Some(Value::Array(list)) = out.get("type").cloned() else {
-        return;
+    let mut list = match out.get("type") {
+        Some(Value::Array(list)) => list.clone(),
+        Some(one) => vec![one.clone()],
+        None => return,
     };
-    if let [only] = list.as_slice() {
-        out.insert("type".into(), only.clone());
-        return;
+    list.retain(|kind| kind.as_str().is_some_and(|kind| TYPES.contains(&kind)));
+    match list.as_slice() {
+        [] => {
+            out.shift_remove("type");
+            return;
+        }
+        [only] => {
+            out.insert("type".into(), only.clone());
+            return;
+        }
+        _ => {}
     }
     let mut shared = std::mem::take(out);
     for key in ["title", "description"] {
