@@ -192,9 +192,18 @@ fn files_of_section(title: &str, own: &str) -> Vec<String> {
 
 /// The tools that other rooms know as a module, and what for.
 const KNOWN_TOOLS: &[(&str, &str)] = &[
-    ("shell", "its name: a replay and the sandbox of a call ask whether a call is a command"),
-    ("background", "two tools in one file; the engine adds their jobs' state to results"),
-    ("save_memory", "a run with `memory: true` reads the notes; the command line says where they are"),
+    (
+        "shell",
+        "its name: a replay and the sandbox of a call ask whether a call is a command",
+    ),
+    (
+        "background",
+        "two tools in one file; the engine adds their jobs' state to results",
+    ),
+    (
+        "save_memory",
+        "a run with `memory: true` reads the notes; the command line says where they are",
+    ),
 ];
 
 /// `architecture.md` says that a tool is a file and its lines in `tools/mod.rs`, and a wire a file, its lines in
@@ -229,15 +238,24 @@ fn a_tool_and_a_wire_are_known_where_the_page_says() {
             ["provider/wire/mod.rs"],
             "{own}"
         );
-        for file in [format!("provider/wire/{own}.rs"), format!("provider/wire/{own}/reply.rs")] {
-            assert!(page.contains(&file) && sources.iter().any(|(name, _)| *name == file), "{file}");
+        for file in [
+            format!("provider/wire/{own}.rs"),
+            format!("provider/wire/{own}/reply.rs"),
+        ] {
+            assert!(
+                page.contains(&file) && sources.iter().any(|(name, _)| *name == file),
+                "{file}"
+            );
         }
         let names = facts.key_names.iter().chain([&facts.base_variable]);
         for name in names {
             for (file, text) in &sources {
                 let is_own = file.starts_with("provider/wire/");
                 if !is_test(file) && !is_own && literals(without_tests(text)).iter().any(|text| text.contains(name)) {
-                    assert!(page.contains(file), "the page does not say that a wire is named in {file}: {name}");
+                    assert!(
+                        page.contains(file),
+                        "the page does not say that a wire is named in {file}: {name}"
+                    );
                 }
             }
         }

@@ -274,7 +274,9 @@ fn keys() -> Finding {
     };
     let models = match models.is_empty() {
         true => {
-            let first = wire::ALL.iter().filter_map(|wire| wire.service().key_names.first().copied());
+            let first = wire::ALL
+                .iter()
+                .filter_map(|wire| wire.service().key_names.first().copied());
             let first: BTreeSet<&str> = first.collect();
             format!("none (set {})", first.into_iter().collect::<Vec<_>>().join(" or "))
         }

@@ -1,5 +1,5 @@
 //! The lists that a manifest names: files and commands whose lines are targets or inputs. The shell of a
-//! command is killed at a signal and at the end of the batch's wall clock; what it started may go on.
+//! command is killed at a signal and at the end of the batch's wall clock; processes that it started may continue.
 
 use super::call_clock::CallClock;
 use super::manifest_source::ManifestSource;
