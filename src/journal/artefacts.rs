@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub const PUT_BACK: &str = "put-back";
 /// The most of these patches that a run keeps.
 const MOST_PUT_BACK: u32 = 1_000;
-/// The mode of the private files of a run.
+/// The mode of what a run keeps of its own.
 const OWN: u32 = 0o644;
 /// The mode of what it keeps of files that may be private.
 const PRIVATE: u32 = 0o600;
