@@ -144,7 +144,7 @@ pub enum StopReason {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<String>,
     },
-    /// The service paused and goes on when it gets the reply back.
+    /// The service paused and continues when the reply is sent back to it.
     Paused,
     /// The service ended the reply with a word that this program does not know.
     Unknown {

@@ -54,7 +54,7 @@ fn redactor_with(more: &BTreeMap<String, String>) -> Arc<Redactor> {
     Arc::new(Redactor::from_env_and(variables(), more.collect()))
 }
 
-/// The absolute path of the current directory as events record it. `None` if it is gone or its path is not UTF-8.
+/// The absolute path of the current directory as events record it. `None` if it was removed or its path is not UTF-8.
 pub fn current_directory() -> Option<String> {
     std::env::current_dir().ok()?.into_os_string().into_string().ok()
 }

@@ -226,7 +226,7 @@ const HINTS: &[(&[&str], &str)] = &[
             "login",
             "auth",
         ],
-        "keys are read from the environment: GEMINI_API_KEY, OPENAI_API_KEY or ANTHROPIC_API_KEY",
+        "keys are read from the environment; `overnight doctor` names the variables",
     ),
     (
         &["--network", "--allow-net", "--allow", "--deny"],

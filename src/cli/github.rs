@@ -42,7 +42,7 @@ pub fn files() -> Result<StepFiles, Refusal> {
     })
 }
 
-/// A random text, which nobody who wrote a value could know.
+/// A random text that the author of a value cannot know.
 fn delimiter() -> Result<String, Refusal> {
     let mut random = [0_u8; RANDOM];
     std::fs::File::open("/dev/urandom")

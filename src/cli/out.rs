@@ -206,7 +206,7 @@ pub fn stderr(text: &str) {
     let _ = Stderr.write_all(printable(text).as_bytes());
 }
 
-/// A message that a quiet command must tell also when it succeeds. It has to be among the held lines too, which are
+/// A message that a quiet command must print even when it succeeds. It has to be among the held lines too, which are
 /// written when the command fails.
 pub fn keep(text: &str) {
     if let Ok(mut kept) = KEPT.lock() {

@@ -294,7 +294,7 @@ impl LoadedRecipe {
 }
 
 /// Parameters and input from the command line. Their files are read when the recipe has been read, whose limit of time
-/// holds meanwhile.
+/// applies until then.
 pub struct Typed {
     params: Vec<String>,
     params_file: Option<ParamsFlag>,

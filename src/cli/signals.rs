@@ -21,7 +21,7 @@ const FILE_SIZE: i32 = 25;
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
 /// Starts watching for signals, in the background: the first one interrupts the run, a later one ends the process (see
-/// [`SAME_SIGNAL`]). Must be called before a run makes anything that it has to remove.
+/// [`SAME_SIGNAL`]). Must be called before a run creates anything that it must remove.
 ///
 /// # Errors
 /// The system refuses a handler.
@@ -160,7 +160,7 @@ pub fn limit_until(interrupt: &Arc<Interrupt>, deadline: Instant, replaced: Canc
     };
     match runtime() {
         Ok(runtime) => drop(runtime.spawn(wait)),
-        // Whoever watches for signals has been told so.
+        // Those who watch for signals have been notified.
         Err(_) => drop(tokio::spawn(wait)),
     }
 }

@@ -154,7 +154,7 @@ pub fn runs(text: &str, dir: &Path, planned: Option<&[JobOfPlan]>) -> Result<Bat
             Err(error) => problems.push(format!("{RUNS}:{}: {error}", at + 1)),
         }
     }
-    // Rows of jobs that were taken out of the manifest stay in the file, but nobody asks for their change any more.
+    // Rows of jobs that were taken out of the manifest stay in the file, but their changes are no longer delivered.
     let names: Option<HashSet<&str>> = planned.map(|planned| planned.iter().map(|job| job.job.as_str()).collect());
     let is_planned = |job: &String| names.as_ref().is_none_or(|names| names.contains(job.as_str()));
     let (order, unplanned): (Vec<String>, Vec<String>) = order.into_iter().partition(is_planned);

@@ -187,7 +187,7 @@ fn decide(seen: &Seen<'_>) -> Decision {
         }
         MergeResult::Tree(_) => None,
     };
-    // What people decided on this patch stands, also when a request with another patch is open.
+    // The decision of a person on this patch is kept, even when a request with another patch is open.
     let like = |(request, held): &&(ChangeRequest, HeldPatch)| {
         request.state != RequestState::Open && held.is_like(seen.digest, seen.patch_id)
     };

@@ -272,7 +272,7 @@ pub fn in_comment(text: &str) -> String {
     text.replace("--", "-\u{200b}-")
 }
 
-/// The body and the marker's lines of a description. What somebody wrote below the marker is part of the body.
+/// The body and the marker's lines of a description. Text that a person wrote below the marker is part of the body.
 pub fn unmarked(description: &str) -> (String, Option<String>) {
     let text = description.replace("\r\n", "\n");
     let Some((before, rest)) = text.rsplit_once(MARKER) else {
@@ -288,7 +288,7 @@ pub fn unmarked(description: &str) -> (String, Option<String>) {
     (body, Some(lines.to_owned()))
 }
 
-/// Whether title and description are as a delivery wrote them, so that nobody has edited them since.
+/// Whether title and description are as a delivery wrote them, unedited.
 pub fn is_untouched(title: &str, description: &str) -> bool {
     let (body, lines) = unmarked(description);
     let Some(lines) = lines else { return false };

@@ -29,7 +29,7 @@ const COMMITS: usize = 50;
 const AT_ONCE: usize = 500;
 /// Limit of conflicting paths that are named.
 const NAMED: usize = 10;
-/// Time limit of one request to a remote. Less than [`GIT_TIME`], which would be told as a failure of git.
+/// Time limit of one request to a remote. Less than [`GIT_TIME`], which would be reported as a failure of git.
 const REACH_TIME: Duration = GIT_TIME.saturating_sub(Duration::from_secs(5));
 /// The header of a mail that says how its body is encoded.
 const ENCODING: &[u8] = b"Content-Transfer-Encoding:";
@@ -192,7 +192,7 @@ impl<'a> DeliveryStore<'a> {
         let mut places = vec![self.scratch.path().to_owned()];
         // For a directory, git starts the server side on this machine.
         places.extend(remote.directory.clone());
-        // Where the program with which git speaks HTTP outlives git, this ends it. Longer than the limit, so that the
+        // This ends the HTTP helper of git where it outlives git. Longer than the limit, so that the
         // limit is what ends the request.
         let silence = format!("http.lowSpeedTime={}", limit.as_secs().saturating_add(2));
         let args = [&["-c", "http.lowSpeedLimit=1", "-c", silence.as_str()][..], args].concat();

@@ -136,7 +136,7 @@ fn stopped(frozen: Frozen) -> Result<Frozen, RunError> {
     }
 }
 
-/// Code of the warning about a server that went on while it was to stand still.
+/// Code of the warning about a server that ran although it had been stopped.
 const SERVER_WOKE: &str = "server_woke";
 
 /// MCP servers that are stopped while a command runs whose changes count as those of the author or of a reviewer.
@@ -188,7 +188,7 @@ impl HeldServers {
             ledger.state.wrote(Author::Call);
             return done;
         }
-        // A server can have a timer let it go on. Nothing tells its changes from those of the command then.
+        // A server can use a timer to be continued. Then its changes cannot be told from those of the command.
         let still = still(deps).await?;
         if let Some(woken) = self.woken() {
             ledger.state.wrote(Author::Call);
@@ -292,7 +292,7 @@ async fn flush(deps: &Deps) -> bool {
 /// restored is recorded, and that is no error.
 pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> {
     if let Some(confinement) = deps.scope.confinement.get() {
-        // Restoring may bring files back that commands must not read.
+        // Restoring may re-create files that commands must not read.
         confinement.masks.changes();
     }
     let due: BTreeSet<String> = ledger.state.due().map(|unruled| unruled.path.clone()).collect();

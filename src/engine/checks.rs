@@ -55,7 +55,7 @@ pub struct AuthorCommand<'a> {
 pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) -> Result<Finished, RunError> {
     let text = what.text;
     let program = match text.trim().contains('\n') {
-        // The prefix goes on the first line, so that line numbers in the shell's messages stay right.
+        // The prefix goes on the first line, so that line numbers in the shell's messages stay correct.
         true => format!("{STRICT}{text}"),
         false => text.to_owned(),
     };

@@ -100,7 +100,7 @@ fn unrendered(error: template::TemplateError) -> RunError {
     RunError::Ended(RunOutcome::new(Verdict::Invalid, "template", error.to_string()))
 }
 
-/// Code of the warning about a step that may have waited for a server that was stopped meanwhile.
+/// Code of the warning about a step that may have waited for a stopped server.
 const SERVERS_STOPPED: &str = "servers_stopped";
 
 /// Runs the command of a `run` step.
@@ -142,7 +142,7 @@ async fn run_step(
 ) -> Result<(), RunError> {
     let command = what.text.to_owned();
     let finished = checks::command(deps, ledger, what).await?;
-    // The end of a command that was cut short is not recorded; what it wrote until then is in the patch all the same.
+    // The end of a command that was cut short is not recorded; what it wrote until then is in the patch nevertheless.
     ledger.state.wrote(Author::TrustedStep);
     let interrupted = deps.interrupted();
     if !finished.undone.is_empty() {
@@ -402,10 +402,10 @@ pub async fn check(
             ledger.sync()?;
             let begun = SystemTime::now();
             let finished = checks::command(deps, ledger, what).await;
-            // Also where the check did not come to its end.
+            // Also where the check did not finish.
             let changed = changes::undo_check(deps, &ledger.state, &check.name, begun).await;
             let changed = match changed {
-                // The reason why the check did not come to its end counts more.
+                // The reason why the check did not finish has precedence.
                 Err(_) if finished.is_err() => changes::RevertedTree::default(),
                 changed => changed?,
             };

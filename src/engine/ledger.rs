@@ -137,7 +137,7 @@ impl Ledger {
         self.unwritten.take()
     }
 
-    /// What was recorded, even if the journal was removed meanwhile. `None` if it cannot be read.
+    /// What was recorded, even if the journal has since been removed. `None` if it cannot be read.
     pub fn recorded(&self) -> Option<Journal> {
         self.writer.written()
     }

@@ -341,8 +341,8 @@ struct Charge<'a> {
 }
 
 impl Charge<'_> {
-    /// The record of a discarded reply. A service that breaks off has counted nothing, or only the beginning, and charges
-    /// nevertheless: the rest is estimated. `last`: the request was not repeated after it.
+    /// The record of a discarded reply. A service that closes the connection early has counted nothing, or only
+    /// the beginning, and charges nevertheless: the rest is estimated. `last`: the request was not repeated after it.
     fn of(self, discarded: &Discarded, last: bool) -> DiscardedReply {
         let mut usage = discarded.usage;
         let Some(price) = self.price else {

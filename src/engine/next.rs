@@ -350,7 +350,7 @@ fn answered(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
             let message = format!("the model service refused: {reason}");
             return Next::Finish(RunOutcome::new(Verdict::Provider, "blocked", message));
         }
-        // The service documents that it goes on when its reply is sent back.
+        // The service documents that it continues when its reply is sent back.
         Some(StopReason::Paused) => return ask(state, plan, step),
         Some(StopReason::End | StopReason::Calls | StopReason::Unknown { .. }) | None => {}
     }

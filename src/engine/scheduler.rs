@@ -172,7 +172,7 @@ async fn ruled(
                 ruling = judge(deps, ledger, id, tool, &args, &prepared).await?;
             }
             Err(NotRewritten::Denied(denial)) => ruling = *denial,
-            // Also because the run was interrupted meanwhile.
+            // Also because the run has been interrupted.
             Err(NotRewritten::NotRun(why)) => {
                 return Err(deps.interrupted().map_or(RunError::Environment(why), RunError::Ended));
             }

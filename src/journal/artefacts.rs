@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The directory of the patches that bring back what was put back after checks.
+/// The directory of the patches with the changes of checks that were reverted.
 pub const PUT_BACK: &str = "put-back";
 /// The most of these patches that a run keeps.
 const MOST_PUT_BACK: u32 = 1_000;
@@ -169,7 +169,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Why a file that the user named cannot be written, and what to do, as far as that can be told before. Changes nothing.
+/// Why a file that the user named cannot be written, as far as that is known in advance, and what to do. Changes nothing.
 pub fn unwritable(path: &Path) -> Option<String> {
     let file = match destination(path) {
         Err(error) => return Some(format!("cannot be written ({error}): name another file")),

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 /// How long an output that the caller asked for may take nothing. Then writing to it is an error.
 pub const WAIT: Duration = Duration::from_secs(60);
-/// The longest wait once the command has been told to end.
+/// The longest wait once the command has been asked to end.
 const LAST_WAIT: Duration = Duration::from_secs(2);
-/// Between two looks at whether the command has been told to end.
+/// Interval between checks whether the command has been asked to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What a pipe that is ready takes without waiting, in bytes (`PIPE_BUF`).
 const PART: usize = 4096;
 
-/// Whether the command has been told to end.
+/// Whether the command has been asked to end.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Shortens the time that is waited for a reader: a signal has arrived, or the time limit is reached.
@@ -59,7 +59,7 @@ fn write_within(path: &Path, bytes: &[u8], wait: Duration) -> io::Result<()> {
     write(file.as_fd(), bytes, Some(wait))
 }
 
-/// Opens a file to write. An ordinary opening of a pipe waits for a reader without end.
+/// Opens a file to write. Opening a pipe in the ordinary way blocks until it has a reader.
 fn open(path: &Path, wait: Duration) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(true);
@@ -75,7 +75,7 @@ fn open(path: &Path, wait: Duration) -> io::Result<File> {
     }
 }
 
-/// Whether somebody can still open this path to read. The reader of a pipe without a name is gone for good.
+/// Whether somebody can still open this path to read. A pipe without a name never gets a new reader.
 fn is_named_pipe(path: &Path) -> bool {
     let named = std::fs::canonicalize(path).and_then(std::fs::symlink_metadata);
     named.is_ok_and(|found| found.file_type().is_fifo())

@@ -110,7 +110,7 @@ impl Journal {
     }
 }
 
-/// Whether nothing comes of an event before this machine has recorded it.
+/// Whether an event has no effect before this machine has recorded it.
 fn needs_record(kind: &EventKind) -> bool {
     matches!(
         kind,

@@ -227,7 +227,7 @@ pub fn hold_workspace(workspace: &Path) -> Result<HeldWorkspace, JournalError> {
     Ok(HeldWorkspace { _locks: locks })
 }
 
-/// How far a run has come, as far as its journal or its result says.
+/// The progress of a run according to its journal or result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunProgress {
     Ended(Verdict),
@@ -292,7 +292,7 @@ pub struct RunListing {
 }
 
 impl RunListing {
-    /// Whether the run has not come to its end: it waits for a person, was interrupted or killed, or is active. One that
+    /// Whether the run has not ended: it waits for a person, was interrupted or killed, or is active. One that
     /// cannot be read without a key counts too.
     pub fn is_open(&self) -> bool {
         self.began && self.progress.is_open()
@@ -524,7 +524,7 @@ pub struct RefusedRun {
     #[serde(default)]
     partial: bool,
     exit_code: i32,
-    /// A run with a journal was not refused, even if the journal is gone.
+    /// A run that had a journal was not refused, even if the journal has been removed.
     #[serde(default)]
     journal: Option<IgnoredAny>,
 }
@@ -588,12 +588,12 @@ fn note(listed: &mut RunListing, event: &Event) {
 #[derive(Debug, Default)]
 pub struct Pruned {
     pub removed: Vec<RunId>,
-    /// Runs that were kept because they have not come to their end.
+    /// Runs that were kept because they have not ended.
     pub kept: Vec<RunListing>,
 }
 
 /// Removes all but the newest `keep` runs in the usual place; a directory that `--out` named is its user's. Keeps those
-/// that have not come to their end, unless `all` is set, and those that a process has locked.
+/// that have not ended, unless `all` is set, and those that a process has locked.
 ///
 /// # Errors
 /// As [`list`]. [`JournalError::Write`]: a run cannot be removed; those before it are.

@@ -204,7 +204,7 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// What this process has written, even if the file was removed meanwhile. `None` if it cannot be read.
+    /// What this process has written, even if the file has since been removed. `None` if it cannot be read.
     pub fn written(&self) -> Option<Journal> {
         let open = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let bytes = std::fs::read(open).ok()?;

@@ -240,7 +240,7 @@ impl ResponseHead {
         Ok(String::from_utf8_lossy(&secret::bounded(bytes, most)).into_owned())
     }
 
-    /// From now on the idle time limit is short: everything that matters has been received.
+    /// Shortens the idle limit: all that is needed has been received.
     pub fn hurry(&mut self) {
         self.limits.silence = self.limits.silence.min(Duration::from_secs(2));
     }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 pub const VARIABLE: &str = "OVERNIGHT_REQUEST_GATE";
 /// Length limit of a reason that is stored, in bytes.
 const REASON: usize = 1_000;
-/// Interval at which a waiting process checks whether the gate was closed meanwhile.
+/// Interval at which a waiting process checks whether the gate has been closed.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The gate of this process.

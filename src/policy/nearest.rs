@@ -10,7 +10,7 @@ use crate::tools::{CommandAccessKind, builtin_for, file_writers, other_names};
 const NAMED: usize = 12;
 
 /// Command prefixes and what to do instead, whatever the policy. The longest matching prefix counts. `<write>` and
-/// `<edit>` stand for the tools that write a whole file and change a part of one.
+/// `<edit>` are placeholders for the tools that write a whole file and change a part of one.
 const INSTEAD: &[(&str, &str)] = &[
     ("git push", PATCH),
     ("git commit", PATCH),

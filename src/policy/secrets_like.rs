@@ -297,8 +297,8 @@ fn is_named(parts: &[String], name: &str) -> bool {
     NAMES.iter().any(|(wanted, _)| tail(wanted))
 }
 
-/// Whether it is a JSON file whose name tells by its beginning, or as part of it where a project's name comes first
-/// (`shop-firebase-adminsdk-x1.json`).
+/// Whether it is a JSON file that is recognised by the beginning of its name, or by a part of it where a project's name
+/// comes first (`shop-firebase-adminsdk-x1.json`).
 fn is_json(name: &str) -> bool {
     let Some(stem) = name.strip_suffix(".json") else {
         return false;

@@ -35,7 +35,7 @@ pub(super) struct Channel {
     /// Received descriptors, in the order of the messages that they belong to.
     came: VecDeque<OwnedFd>,
     witness: Watching,
-    /// Cancelled when the tree must die at once.
+    /// Cancelled when the process tree must be killed at once.
     halt: CancellationToken,
 }
 
@@ -98,7 +98,7 @@ impl Channel {
         Arc::clone(&self.report)
     }
 
-    /// Cancelled when the tree must die at once.
+    /// Cancelled when the process tree must be killed at once.
     pub fn halt(&self) -> CancellationToken {
         self.halt.clone()
     }

@@ -142,7 +142,7 @@ fn refill_later(spare: &Arc<SpareChild>, helper: &'static Path, preparation: Pre
     });
 }
 
-/// An order, and what its channel has to serve.
+/// An order, and the services that its channel must provide.
 struct Ordered {
     spec: Spec,
     hosts: Option<(Vec<String>, ProxyRules)>,

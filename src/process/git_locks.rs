@@ -229,7 +229,7 @@ fn holder(workspace: &Path, git: &Path, locks: &BTreeMap<PathBuf, Stamp>) -> Opt
             continue;
         }
         let is_elsewhere = match is_elsewhere(pid, &here) {
-            // It has ended meanwhile.
+            // It has ended since.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound) => true,
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => true,
             Err(_) => false,

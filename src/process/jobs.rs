@@ -48,7 +48,7 @@ struct Job {
     /// Cancelled when it must end.
     cancel: CancellationToken,
     shared: Arc<Mutex<Shared>>,
-    /// What its guard found if it did not come to its end.
+    /// What its write guard found if the command was abandoned.
     unfinished: FoundOnDrop,
     /// Whether its end was handed out.
     taken: bool,

@@ -97,7 +97,7 @@ struct Command {
     writes: Writes,
     /// Write grants of the commands that were live in the same workspace at some time during this command.
     seen: Vec<Writes>,
-    /// What this process itself wrote meanwhile, relative to the workspace.
+    /// What this process itself wrote while the command was live, relative to the workspace.
     written: OwnWrites,
     tree: Option<Signs>,
     /// The name of the MCP server, if the command is one.
@@ -335,13 +335,13 @@ impl Frozen {
         self.seen && self.running.is_empty() && self.settled
     }
 
-    /// Whether there is no process that stands still.
+    /// Whether no process is stopped.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held.is_empty() && self.marks.is_empty()
     }
 
-    /// Whether a process has done anything since all had stopped, or is gone, or that is not known.
+    /// Whether a process has run since all were stopped, has ended, or cannot be examined.
     #[must_use]
     pub fn has_woken(&self) -> bool {
         let is_still = |(pid, then): (&i32, &Vec<ThreadMark>)| {
@@ -351,7 +351,7 @@ impl Frozen {
         !self.marks.iter().all(is_still)
     }
 
-    /// The names of the MCP servers that stand still.
+    /// The names of the stopped MCP servers.
     #[must_use]
     pub fn servers(&self) -> Vec<&str> {
         self.servers.iter().map(String::as_str).collect()

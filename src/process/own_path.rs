@@ -445,7 +445,7 @@ mod tests {
         let path = std::env::join_paths([top.join("first"), top.join("second")]).unwrap();
         let entries = examined(&path, None);
         let trees = [top.join("ws")];
-        // The last one leads out again, as long as the tree says so.
+        // The last one leads out of the tree again, but the tree can change that.
         for target in ["ws/git", "ws/link"] {
             let _ = std::fs::remove_file(top.join("first/git"));
             symlink(top.join(target), top.join("first/git")).unwrap();

@@ -65,7 +65,7 @@ fn has_living_thread(pid: i32) -> bool {
     threads(pid).is_some_and(|states| states.iter().any(|(_, state)| !is_over(state)))
 }
 
-/// The threads of a process with the letters of their states. `None` when the process is gone.
+/// The threads of a process with the letters of their states. `None` when the process has ended.
 pub(super) fn threads(pid: i32) -> Option<Vec<(i32, String)>> {
     let dir = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let ids = dir

@@ -53,7 +53,7 @@ impl SeccompListener {
         Ok(Self(fd))
     }
 
-    /// The next notification; blocks while there is none. `None` when the caller was killed meanwhile.
+    /// The next notification; blocks while there is none. `None` when the caller was killed before it was received.
     ///
     /// # Errors
     /// The listener is unusable.

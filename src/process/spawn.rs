@@ -102,7 +102,7 @@ pub async fn run_telling(
     guard.until_free().await;
     finished.undone = guard.compare(&finished.granted);
     if could_lock && (finished.was_killed() || cancel.is_cancelled()) {
-        // Its own guard is gone.
+        // Its own entry in the registry of live commands is no longer there.
         let is_alone = || !live::may_write(&confinement.workspace);
         finished.locks = git_locks::remove_left(&confinement.workspace, begun, is_alone).await;
     }

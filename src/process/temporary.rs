@@ -31,7 +31,7 @@ const MOST_TRIES: usize = 8;
 /// The number of random characters at the end of a name.
 const RANDOM: usize = 6;
 
-/// An error: another live process holds the directory's lock.
+/// An error means that another live process holds the directory's lock.
 #[derive(Debug)]
 pub struct InUse;
 

@@ -95,7 +95,7 @@ pub async fn git(
     stdin: Option<&[u8]>,
     may: Option<GitAccess<'_>>,
 ) -> Result<Printed, String> {
-    // The program with which git speaks HTTP outlives a git that is killed, so it is killed with its group. At a terminal
+    // The HTTP helper of git outlives a git that is killed, so it is killed with its group. At a terminal
     // it stays in the group of this process: `ssh` may ask there, and Ctrl-C ends all of them.
     let led = matches!(may, Some(GitAccess::Reach(_))) && !has_terminal();
     let mut command = match led {

@@ -161,7 +161,8 @@ impl Check<'_> {
         }
     }
 
-    /// The names of one text. An id with a `-` behind a dot is read as a subtraction, and told once as what was meant.
+    /// The names of one text. An id with a `-` behind a dot is read as a subtraction; it is reported once, with the
+    /// intended name.
     fn names(&mut self, text: &Spanned<String>, names: &[FreeName], earlier: &[&str]) {
         let mut until = 0;
         for name in names {

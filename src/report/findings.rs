@@ -100,7 +100,7 @@ pub struct LineEdit {
     /// The last line that is replaced; without it only `line` is.
     #[serde(default)]
     pub end_line: Option<u64>,
-    /// What stands there afterwards; empty to remove the lines.
+    /// The text that replaces the lines; empty to remove them.
     pub text: String,
 }
 

@@ -305,7 +305,7 @@ pub(crate) fn escaped(foreign: &str) -> String {
             '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '&' | '#' | '|' | '~' | '!' | '$' => {
                 out.push('\\');
                 out.push(c);
-                // Forges search the rendered text for references, where the backslash is gone.
+                // Forges search the rendered text for references, which no longer has the backslash.
                 if matches!(c, '#' | '!') {
                     out.push('\u{200b}');
                 }

@@ -1,4 +1,4 @@
-//! Progress for people on stderr: lines for the events that matter. The live bar is in `live`.
+//! Progress for people on stderr: one line for each event of interest. The live bar is in `live`.
 
 mod live;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Upper limit for the names that are listed for one call.
 const MAX_NAMES: usize = 100_000;
 
-/// Whether git keeps its objects there: many names, of which no rule speaks.
+/// Whether git keeps its objects there: many names that no rule mentions.
 fn are_objects(path: &str) -> bool {
     path == ".git/objects" || path.ends_with("/.git/objects")
 }

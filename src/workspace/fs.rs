@@ -134,7 +134,7 @@ impl DirHandle {
             return Err(FsError::TooLarge { size, limit });
         }
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
-        // Limits the read even if the file grows meanwhile.
+        // Limits the read even if the file grows during it.
         file.take(limit + 1).read_to_end(&mut bytes)?;
         let size = bytes.len() as u64;
         if size > limit {

@@ -86,7 +86,7 @@ pub struct Shadow {
     hidden: Vec<HiddenPath>,
     /// Contents that are not kept in `dir`.
     private: Option<PrivateContents>,
-    /// The end of the run, after which no work on the tree goes on for long.
+    /// The end of the run, after which work on the tree is limited to a few seconds.
     end: RunEnd,
     state: Arc<Mutex<State>>,
 }

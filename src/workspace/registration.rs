@@ -43,7 +43,7 @@ pub(super) fn register(common: &Path, tree: &Path, commit: &str, lock: Option<&s
         write(draft.join("locked"), reason)?;
     }
     write(draft.join("commondir"), "../..\n")?;
-    // Where references are not files, these stand in their place, and git itself writes `HEAD`.
+    // Where references are not files, these are placeholders for them, and git itself writes `HEAD`.
     let in_tables = common.join("reftable").is_dir();
     if in_tables {
         write(draft.join("HEAD"), "ref: refs/heads/.invalid\n")?;

@@ -63,7 +63,7 @@ const GRADLE: &[&str] = &[
 ];
 
 /// The directories above this path that builds write, by their names, outermost first; each with the project files beside
-/// one of which it has to lie.
+/// one of which it must be.
 pub fn output_dirs(path: &str) -> impl Iterator<Item = (&str, &'static [&'static str])> {
     let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
     above.filter_map(|dir| {

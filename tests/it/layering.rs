@@ -139,33 +139,173 @@ fn the_files_of_the_architecture_page_exist() {
     );
 }
 
-/// `architecture.md` says that a tool and a wire are a file and its registration in `mod.rs`: so it is for those that are there.
+/// Every identifier and path between backticks in `architecture.md` is one of the code, of a test or of the repository.
 #[test]
-fn a_tool_and_a_wire_are_known_in_one_other_place() {
+fn the_names_of_the_architecture_page_exist() {
+    let mut files = Vec::new();
+    for dir in ["src", "tests", "packaging", "recipes", "fixtures"] {
+        every_file(&project().join(dir), &mut files);
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut known = BTreeSet::new();
+    for path in &files {
+        let is_text = path.extension().is_some_and(|end| end == "rs" || end == "json");
+        let parts = path.components().map(|part| part.as_os_str().to_string_lossy());
+        known.extend(parts.flat_map(|part| part.split('.').map(str::to_owned).collect::<Vec<_>>()));
+        if is_text && let Ok(text) = std::fs::read_to_string(path) {
+            known.extend(text.split(|c| !is_name(c)).map(str::to_owned));
+        }
+    }
+    let page = std::fs::read_to_string(project().join("src/architecture.md")).unwrap();
+    let mut code = page.split('`').skip(1).step_by(2).filter(|code| !code.contains('\n'));
+    let names: Vec<&str> = code.by_ref().flat_map(|code| code.split(|c| !is_name(c))).collect();
+    assert!(names.len() > 500, "{}", names.len());
+    // Words of commands, which are no names of this program.
+    let gone: BTreeSet<&&str> = names
+        .iter()
+        .filter(|name| name.contains('_') || name.starts_with(char::is_uppercase))
+        .filter(|name| !known.contains(**name))
+        .collect();
+    assert!(gone.is_empty(), "architecture.md names what does not exist: {gone:?}");
+}
+
+fn every_file(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.is_symlink() {
+            every_file(&path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+/// The source files that a section of `architecture.md` names, with `own` in place of `NAME`.
+fn files_of_section(title: &str, own: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(project().join("src/architecture.md")).unwrap();
+    let section = page.split("\n# ").find(|part| part.starts_with(title)).unwrap();
+    let code = section.split('`').skip(1).step_by(2);
+    code.filter(|code| code.ends_with(".rs"))
+        .map(|code| code.replace("NAME", own))
+        .collect()
+}
+
+/// The tools whose module another room uses, where, and what for.
+const KNOWN_TOOLS: &[(&str, &str, &str)] = &[
+    (
+        "web_search",
+        "cli/bootstrap.rs",
+        "it is registered where a search is configured",
+    ),
+    (
+        "background",
+        "cli/commands/tools.rs",
+        "a single call waits for the background command that it started",
+    ),
+    (
+        "save_memory",
+        "cli/bootstrap.rs",
+        "the notes of earlier runs for the prompt",
+    ),
+];
+
+/// The files that name a variable of a wire although a new wire needs none there, and why.
+const NAME_WIRES: &[(&str, &str)] = &[
+    (
+        "batch/script.rs",
+        "an example of a secret in the pipelines that it writes",
+    ),
+    ("cli/commands/init.rs", "the model of the recipe that it writes"),
+];
+
+/// Whether the code uses a module of the tools.
+fn uses_tool(code: &str, tool: &str) -> bool {
+    code.match_indices("tools::").any(|(at, path)| {
+        let rest = &code[at + path.len()..];
+        let group = rest.strip_prefix('{').and_then(|rest| rest.split_once('}'));
+        let names = group.map_or_else(|| rest.split(';').next().unwrap_or_default(), |(names, _)| names);
+        let mut words = names.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        match group {
+            Some(_) => words.any(|word| word == tool),
+            None => words.next() == Some(tool),
+        }
+    })
+}
+
+/// `architecture.md` says that a tool is a file and its lines in `tools/mod.rs`, and a wire a file, its lines in
+/// `provider/wire/mod.rs` and its variables. So it is for every one that is there.
+#[test]
+fn a_tool_and_a_wire_are_known_where_the_page_says() {
     let sources = all();
     let (_, room) = sources.iter().find(|(file, _)| file == "tools/mod.rs").unwrap();
-    for tool in [
-        "grep_search",
-        "list_directory",
-        "read_file",
-        "read_many_files",
-        "replace",
-        "web_fetch",
-        "write_file",
-        "write_todos",
-    ] {
-        let mut outside = who_enters(&sources, "tools", tool);
-        outside.retain(|file| !file.starts_with("tools/"));
-        assert!(outside.is_empty(), "{tool}: {outside:?}");
-        assert_eq!(room.matches(&format!("{tool}::tool()")).count(), 1, "{tool}");
+    let tools: Vec<&str> = room
+        .split("Arc::new(")
+        .skip(1)
+        .filter_map(|line| Some(line.split_once("::")?.0))
+        .filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+        .collect();
+    assert!(tools.len() > 12, "{tools:?}");
+    for tool in tools {
+        assert!(room.contains(&format!("mod {tool};")), "{tool}");
+        let outside: Vec<&str> = sources
+            .iter()
+            .filter(|(file, text)| {
+                !file.starts_with("tools/") && !is_test(file) && uses_tool(without_tests(text), tool)
+            })
+            .map(|(file, _)| file.as_str())
+            .collect();
+        let known: Vec<&str> = KNOWN_TOOLS
+            .iter()
+            .filter(|(known, ..)| *known == tool)
+            .map(|(_, file, _)| *file)
+            .collect();
+        assert_eq!(outside, known, "{tool}");
     }
-    for wire in ["anthropic", "openai_chat", "openai_responses", "gemini"] {
+    for wire in overnight::provider::wire::ALL {
+        let facts = wire.service();
+        let own = facts.vendor.replace('-', "_");
+        let own = if own == "openai" { "openai_chat".to_owned() } else { own };
+        let page = files_of_section("Adding a wire", &own);
         assert_eq!(
-            who_enters(&sources, "provider/wire", wire),
+            who_enters(&sources, "provider/wire", &own),
             ["provider/wire/mod.rs"],
-            "{wire}"
+            "{own}"
         );
+        for file in [
+            format!("provider/wire/{own}.rs"),
+            format!("provider/wire/{own}/reply.rs"),
+        ] {
+            assert!(
+                page.contains(&file) && sources.iter().any(|(name, _)| *name == file),
+                "{file}"
+            );
+        }
+        let names = facts.key_names.iter().chain([&facts.base_variable]);
+        for name in names {
+            for (file, text) in &sources {
+                let is_own = file.starts_with("provider/wire/") || NAME_WIRES.iter().any(|(known, _)| known == file);
+                if !is_test(file) && !is_own && literals(without_tests(text)).iter().any(|text| text.contains(name)) {
+                    assert!(
+                        page.contains(file),
+                        "the page does not say that a wire is named in {file}: {name}"
+                    );
+                }
+            }
+        }
     }
+}
+
+/// A property of a JUnit suite is a line in one place: nothing else writes properties, and no table repeats their names.
+#[test]
+fn a_junit_property_is_one_line() {
+    let writes = |(file, text): &(String, String)| {
+        let code = without_tests(text);
+        (!is_test(file) && code.contains("Property::new(")).then(|| file.clone())
+    };
+    let writing: Vec<String> = all().iter().filter_map(writes).collect();
+    // The suites of a batch are another document.
+    assert_eq!(writing, ["batch/junit.rs", "report/junit.rs"]);
+    assert!(files_of_section("Adding a report", "").contains(&"report/junit.rs".to_owned()));
 }
 
 /// The files outside of `tools` that name a tool of this program, and why. All others ask the declarations: a list of names

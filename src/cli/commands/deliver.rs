@@ -741,7 +741,7 @@ impl Call<'_> {
             ))));
         }
         if !journal.keyed && !journal.is_ours() {
-            // A tree from elsewhere may bring a run that is newer than the user's own.
+            // A tree from elsewhere may contain a run that is newer than the user's own.
             if self.args.last {
                 return Err(NotBegun::All(Refusal::Environment(format!(
                     "the newest run here, {}, was not written by this machine: look at it first, and name it to deliver it",
@@ -956,7 +956,7 @@ impl Call<'_> {
         {
             match local::remote(repository, &asked_for).await? {
                 Some(url) => text = url,
-                // Only a name that somebody typed may be that of a directory.
+                // Only a name that was typed may be that of a directory.
                 None if what != "--remote" || !Path::new(&asked_for).is_dir() => {
                     return Err(DeliverStop::Environment(format!(
                         "the repository has no remote `{asked_for}`"

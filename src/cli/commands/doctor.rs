@@ -13,8 +13,10 @@ use crate::process::own_git::{self, GitAccess};
 use crate::process::own_path;
 use crate::process::program_search::ProgramSearch;
 use crate::process::{self, temporary, unsandboxed};
+use crate::provider::wire;
 use crate::workspace::patch;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -271,7 +273,13 @@ fn keys() -> Finding {
         }
     };
     let models = match models.is_empty() {
-        true => "none (set GEMINI_API_KEY, OPENAI_API_KEY or ANTHROPIC_API_KEY)".to_owned(),
+        true => {
+            let first = wire::ALL
+                .iter()
+                .filter_map(|wire| wire.service().key_names.first().copied());
+            let first: BTreeSet<&str> = first.collect();
+            format!("none (set {})", first.into_iter().collect::<Vec<_>>().join(" or "))
+        }
         false => list(&models),
     };
     let text = format!(

@@ -131,8 +131,8 @@ fn recall(args: &mut ResumeArgs, name: &str, here: &Path) -> Option<Recalled> {
     })
 }
 
-/// Whether an output that an earlier session was told to write is as the run left it: like the run's own file, or not
-/// there. Another run may have been told to write the same file.
+/// Whether an output that an earlier session was to write is as the run left it: like the run's own file, or not
+/// there. Another run may have written the same file.
 fn is_still_ours(path: &Path, own: &Path) -> bool {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_file() => match (std::fs::read(path), std::fs::read(own)) {

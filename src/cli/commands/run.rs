@@ -293,7 +293,7 @@ async fn attempt(
     if !args.dry_run {
         session::remove_stale_copies(&args.shared);
     }
-    // A run that is refused for want of a model has no limits to tell.
+    // A run that is refused because it has no model has no limits to show.
     let has_model = settings
         .plan
         .model

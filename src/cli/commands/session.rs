@@ -139,7 +139,7 @@ fn interrupted(interrupt: &Interrupt, wall: Duration) -> Option<Refusal> {
 }
 
 /// The refusal of a run whose work before it begins was given up because of `interrupt`. `wall`: its wall-clock limit, or
-/// zero as long as none is known.
+/// zero until one is known.
 pub fn cancelled(interrupt: &Interrupt, wall: Duration) -> Refusal {
     interrupted(interrupt, wall).unwrap_or_else(|| Refusal::Environment("the run was cancelled".to_owned()))
 }
@@ -293,7 +293,7 @@ fn from_here(path: &Path) -> String {
     below.unwrap_or(path).display().to_string()
 }
 
-/// What is needed of a session when it breaks off.
+/// The parts of a session that are needed when it is interrupted.
 #[derive(Default)]
 struct BrokenOff {
     /// To be closed however the session ends: the first snapshot may still be under way.

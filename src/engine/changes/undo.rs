@@ -15,7 +15,7 @@ use std::time::SystemTime;
 pub struct RevertedTree {
     /// The paths, at most [`MOST_NAMED`].
     pub paths: Vec<String>,
-    /// The patch that brings them back, relative to the run directory; `None` if no path had changed.
+    /// The patch that restores them, relative to the run directory; `None` if no path had changed.
     pub patch: Option<String>,
 }
 
@@ -82,7 +82,7 @@ fn saved(run_dir: &Path, redactor: &Redactor, patch: &[u8]) -> Result<Option<Str
     kept.map(Some).map_err(|error| error.to_string())
 }
 
-/// How people bring back what was put back; `None` without a patch.
+/// How a person can restore what was reverted; `None` without a patch.
 pub fn how_to_get_back(run_dir: &Path, patches: &BTreeSet<String>) -> Option<String> {
     let commands = patches.iter().map(|patch| {
         let path = run_dir.join(patch);

@@ -159,7 +159,7 @@ impl RunState {
         DeniedCall {
             call: call.clone(),
             step: self.step_of_call.get(call).copied().unwrap_or(self.step),
-            // A call whose record is gone started a command in the background.
+            // A call whose record was dropped started a command in the background.
             tool: tool.unwrap_or_else(|| SHELL.to_owned()),
             code: code.to_owned(),
             reason: reason.to_owned(),

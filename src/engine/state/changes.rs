@@ -39,7 +39,7 @@ impl RunState {
             .extend(ending.map(|one| (format!("MCP server {server}"), one.clone())));
     }
 
-    /// Notes the paths that changed while a check ran and were put back, and the patch that brings them back.
+    /// Notes the paths that changed while a check ran and were put back, and the patch that restores them.
     pub(in crate::engine) fn note_put_back(&mut self, check: &str, paths: &[String], patch: Option<&str>) {
         self.put_back_patches.extend(patch.map(str::to_owned));
         for path in paths {

@@ -114,7 +114,7 @@ fn command_process(
                 send_message(channel, &ChildMessage::Failed(error));
                 return 126;
             }
-            // Entered here, so that a directory which is gone is not taken for a program which is missing.
+            // Entered here, so that a missing directory is not reported as a missing program.
             let error = match std::env::set_current_dir(dir) {
                 Ok(()) => program.exec(),
                 Err(error) => {

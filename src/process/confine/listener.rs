@@ -78,7 +78,7 @@ impl AsFd for SyscallListener {
 impl SyscallListener {
     /// Answers one suspended call. Call it when the descriptor is readable.
     pub fn answer(&self) {
-        // A process that was killed meanwhile needs no answer.
+        // A process that has been killed needs no answer.
         let Ok(Some(asked)) = self.calls.receive() else { return };
         let _ = self.calls.reply(&asked, self.mediator.answer(&self.calls, &asked));
     }

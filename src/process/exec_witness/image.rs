@@ -306,7 +306,7 @@ impl Caller {
 /// The process that a thread belongs to.
 #[expect(unsafe_code, reason = "no safe call asks whether a thread leads its process")]
 fn leader(thread: i32) -> Option<i32> {
-    // SAFETY: signal 0 is sent to nobody; the call only looks the numbers up.
+    // SAFETY: signal 0 is not delivered; the call only looks the numbers up.
     let is_leader = unsafe { libc::syscall(libc::SYS_tgkill, thread, thread, 0) } == 0
         || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH);
     if is_leader {

@@ -194,7 +194,7 @@ impl<'a> Copying<'a> {
             let copied = io::copy(&mut from.take(left.min(PIECE)), &mut to)?;
             self.go_on()?;
             if copied == 0 {
-                // It has become shorter meanwhile.
+                // It has become shorter since.
                 break;
             }
             left = left.saturating_sub(copied);

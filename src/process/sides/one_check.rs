@@ -71,7 +71,7 @@ impl OneCheck {
             number,
             ended: false,
         };
-        // If this fails, dropping it brings the author's own back.
+        // If this fails, dropping it restores the author's own directories.
         check
             .copy(stop)
             .map_err(|error| format!("{LIMIT}: the home of the check cannot be made: {error}"))?;

@@ -217,7 +217,7 @@ fn separate_file<'a>(root: &OwnedFd, names: &'a [Linked], until: Instant) -> Res
         match replace(root, name, copied, until) {
             Ok(true) => copied = copied.or(Some(name.path.as_path())),
             Ok(false) => {}
-            // Removed meanwhile.
+            // Removed since.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             // Another user's file that this one may write but not replace, for example in a sticky directory.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_others(name.print.owner.0) => {}
@@ -360,7 +360,7 @@ fn give(handle: &OwnedFd, made: &Metadata, data: &Metadata) -> io::Result<bool> 
         Err(Errno::PERM | Errno::INVAL) => {}
         done => return Ok(done.map(|()| true)?),
     }
-    // A set-user-ID or set-group-ID program would run as somebody else.
+    // A set-user-ID or set-group-ID program would run as another user.
     if data.mode() & 0o6000 != 0 {
         return Ok(false);
     }

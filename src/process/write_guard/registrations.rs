@@ -37,7 +37,7 @@ const DATA_FILES: [&str; 7] = [
 ];
 /// What git writes into a registration while it makes the index, which comes last.
 const INDEX: [&str; 2] = ["index", "index.lock"];
-/// What stands in the place of references where they are in a reftable.
+/// The placeholder for references where they are in a reftable.
 const NO_REFS: &[u8] = b"this repository uses the reftable format";
 /// What `commondir` of a registration holds.
 const COMMON_DIR: &[u8] = b"../..";

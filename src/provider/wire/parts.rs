@@ -78,7 +78,7 @@ pub(super) enum Ending {
     Calls,
     /// Cut at its length limit.
     Length,
-    /// The service goes on when it gets the reply back.
+    /// The service continues when the reply is sent back to it.
     Paused,
     /// With a word that this program does not know.
     Unknown(String),

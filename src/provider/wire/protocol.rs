@@ -63,7 +63,7 @@ pub struct EncodeOptions<'a> {
 
 /// One wire: requests from messages, and a decoder of replies. Pure.
 pub trait Protocol: std::fmt::Debug + Send + Sync {
-    /// The service that speaks it.
+    /// The service that uses it.
     fn service(&self) -> &'static ServiceFacts;
 
     /// The request URL. `base` has no trailing slash.

@@ -22,7 +22,7 @@ const MOST_GRACE: Duration = Duration::from_secs(30);
 pub(super) struct RunEnd {
     ended: CancellationToken,
     cut_off: Arc<AtomicBool>,
-    /// Whether nobody needs the results of any work, old or new.
+    /// Whether no result is needed any more, of work in progress or of new work.
     closed: Arc<AtomicBool>,
 }
 
@@ -116,7 +116,7 @@ pub(super) struct Bound {
     end: RunEnd,
     /// When this work noticed the end of the run.
     ended: OnceLock<Instant>,
-    /// How long it may go on after that.
+    /// How long it may take after that.
     grace: Duration,
 }
 

@@ -132,7 +132,7 @@ impl HandleWriter {
                         self.opened.borrow_mut().entry(path.to_vec()).or_insert(mode);
                         open_dir(at.as_fd(), name)
                     }
-                    // It belongs to somebody else.
+                    // It belongs to another user.
                     Err(_) => found,
                 }
             }

@@ -372,7 +372,7 @@ mod tests {
             "it is still there"
         );
         files.end_walk();
-        // A walk in which the directory is gone.
+        // A walk that does not find the directory.
         files.end_walk();
         assert_eq!(counted(&mut files, text("b"), Counting::Ruled(&yes)), (text("b"), true));
     }

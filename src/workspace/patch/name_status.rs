@@ -35,7 +35,7 @@ pub(super) struct NameStatus<'a, 'b> {
 }
 
 impl NameStatus<'_, '_> {
-    /// `None` if its type has changed meanwhile.
+    /// `None` if its type has changed since it was listed.
     ///
     /// # Errors
     /// Too many files are open, the file or link cannot be read for another reason than its permissions, or its content

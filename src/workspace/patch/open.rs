@@ -20,7 +20,7 @@ pub(super) fn open_searchable(at: BorrowedFd<'_>, name: &CString) -> Result<(Own
 }
 
 /// As [`open_searchable`], of a directory that does not let its owner use it, by letting them first: with the mode that
-/// is known of it, if any. By handle, because a link may take its place meanwhile.
+/// is known of it, if any. By handle, because a link may have taken its place.
 pub(super) fn open_closed_dir(at: BorrowedFd<'_>, name: &CString, mode: Option<u32>) -> Result<(OwnedFd, Stat), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let place = rustix::fs::openat(at, name.as_c_str(), flags, Mode::empty())?;

@@ -53,7 +53,7 @@ impl Encoder {
     /// Compresses an object.
     ///
     /// # Errors
-    /// The compression does not come to its end.
+    /// The compression was not finished.
     pub fn packed(&mut self, kind: ObjectKind, content: &[u8]) -> Result<Packed, String> {
         let slot = match kind {
             ObjectKind::Blob => &mut self.blobs,

@@ -201,7 +201,7 @@ impl Shadow {
             for change in objects.differences(&to, &found)? {
                 let Some((METADATA, id)) = change.new else { continue };
                 if objects.why(&id)?.is_closed() {
-                    // One that belongs to somebody else stays closed.
+                    // One that belongs to another user stays closed.
                     writer.open_up(&change.path);
                 }
             }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Upper limit for nested directories; each level holds an open handle.
 pub(super) const MOST_DEPTH: usize = 256;
-/// Upper limit for retries of a name whose type changes meanwhile.
+/// Upper limit for retries of a name whose type changes while it is read.
 const TRIES: usize = 16;
 /// Why a snapshot ends at a directory that an earlier one has read.
 const CLOSED_MEANWHILE: &str = "this directory was readable and no longer is, so its contents are unknown; let the \

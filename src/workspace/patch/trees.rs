@@ -45,7 +45,7 @@ impl TreeChange {
         String::from_utf8_lossy(&self.path).into_owned()
     }
 
-    /// What stands in place of a content that is not known, now or else before.
+    /// The text in place of a content that is not known, now or before the change.
     pub fn unknown(&self) -> Option<Id> {
         let of = |leaf: Option<Leaf>| leaf.filter(|(mode, _)| *mode == METADATA).map(|(_, id)| id);
         of(self.new).or(of(self.old))
@@ -84,7 +84,7 @@ impl<'a> ObjectReader<'a> {
         entries(self.format, &self.read(id, ObjectKind::Tree)?)
     }
 
-    /// Why a content is not known: the first line of what stands in its place.
+    /// Why a content is not known: the first line of the text in its place.
     ///
     /// # Errors
     /// As for [`ObjectReader::read`].

@@ -95,7 +95,7 @@ impl Models {
 
 /// Whether the replies of a model are recorded.
 fn open(name: &str, first: bool) -> Result<bool, Refusal> {
-    // The journal of a recorded run may lie in the job's own tree, so only the job can open it.
+    // The journal of a recorded run may be in the job's own tree, so only the job can open it.
     if name.starts_with(REPLAY) {
         return Ok(true);
     }

@@ -43,7 +43,7 @@ pub async fn restore_tree(
         .map_or(baseline.clone(), |patch| patch.tree.clone());
     if state.touched {
         // The process ended before its last changes were measured, so there is no state to compare with. But if the
-        // tree lacks them, the history in the model's prompt is wrong. A tree made anew lacks the earlier ones, too.
+        // tree lacks them, the history in the model's prompt is wrong. A re-created tree lacks the earlier ones, too.
         let lacks = now.tree == left || elsewhere && now.tree == baseline;
         return match lacks && (elsewhere || edited_since(events)) {
             true => Err(Refusal::Environment(

@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 /// The recorded plan. `vouched`: a key or this machine's own record proves that this program wrote the journal.
-/// Otherwise the plan's digest must match the journal, and the user is told what cannot be verified.
+/// Otherwise the plan's digest must match the journal, and a warning says what cannot be verified.
 ///
 /// # Errors
 /// [`Refusal::Environment`] if the plan cannot be read or does not have the recorded digest.
