@@ -441,7 +441,7 @@ async fn drive(
         _ => Err(baseline(&shadow, commit_of(&ledger), is_read)),
     };
     // After the baseline: both read the whole tree.
-    let ahead = has_commands(&session.plan, &toolset.tools).then(|| async {
+    let ahead = has_commands(&session.plan, &toolset.tools).then_some(async {
         let _ = was_read.await;
     });
     // It is told now, here or among the events of a resume.

@@ -39,7 +39,7 @@ enum LinkState {
     #[default]
     Unknown,
     /// The names were searched, and nothing was separated yet.
-    Examined(Examined),
+    Examined(Box<Examined>),
     /// The paths that could not be separated and are to be mounted read-only.
     Done(Vec<PathBuf>),
 }
@@ -70,7 +70,7 @@ impl SeparatedLinks {
         };
         let (found, known) = walk.find(Path::new(""));
         if found.over.is_empty() && known.is_reusable() {
-            *state = LinkState::Examined(Examined { own, found, known });
+            *state = LinkState::Examined(Box::new(Examined { own, found, known }));
         }
     }
 
@@ -86,7 +86,7 @@ impl SeparatedLinks {
                 *state = LinkState::Done(kept.clone());
                 return Ok(kept);
             }
-            LinkState::Examined(examined) => Some(examined),
+            LinkState::Examined(examined) => Some(*examined),
             LinkState::Unknown => None,
         };
         let kept = separate_all(confinement, examined)?;
