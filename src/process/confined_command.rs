@@ -147,6 +147,26 @@ struct Ordered {
     witness: Option<Order>,
 }
 
+/// Starts the child for the next command, unless there is one. It prepares itself while its command's sandbox is determined,
+/// or while the run waits.
+pub(super) fn prepare_ahead(confinement: &Confinement) {
+    if let Some(helper) = HELPER.get()
+        && confinement.level != SandboxLevel::None
+    {
+        confinement.spare.refill(helper, preparation(confinement, true));
+    }
+}
+
+/// How a child prepares itself before its order arrives.
+fn preparation(confinement: &Confinement, is_command: bool) -> Preparation {
+    Preparation {
+        level: confinement.level,
+        grouped: is_command,
+        processes: processes(),
+        memory: confinement.memory.unwrap_or_else(memory),
+    }
+}
+
 /// Starts a confined child for a task. If there is a judge, it decides every exec of the command, except at level
 /// `none`.
 pub(super) fn start(
@@ -162,12 +182,7 @@ pub(super) fn start(
     };
     let is_command = matches!(task, Task::Run { .. });
     let order = ordered(confinement, reach, task, judge)?;
-    let preparation = Preparation {
-        level: order.spec.level,
-        grouped: is_command,
-        processes: order.spec.processes,
-        memory: order.spec.memory,
-    };
+    let preparation = preparation(confinement, is_command);
     let kept = is_command && order.spec.level != SandboxLevel::None;
     let spare = kept.then(|| confinement.spare.take(&preparation)).flatten();
     // One that has just ended takes no order, and a new one is started.

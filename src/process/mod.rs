@@ -53,10 +53,10 @@ pub use git_locks::LeftLocks;
 pub use live::{Frozen, OwnWrite, freeze_servers, own_write};
 pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test};
 pub use self_protection::close_to_others;
-pub use spawn::{run, run_telling};
+pub use spawn::{prepare_ahead, run, run_telling};
 pub use spawn_error::SpawnError;
 pub use write_guard::{
-    FoundOnDrop, KeptObjects, Masks, NOT_KEPT, SecretPaths, SeparatedLinks, closed_since, within_reach,
+    FoundOnDrop, KeptObjects, KnownNames, Masks, NOT_KEPT, SecretPaths, SeparatedLinks, closed_since, within_reach,
 };
 
 use crate::base::call::ExitInfo;
@@ -106,6 +106,8 @@ pub struct Confinement {
     pub links: Arc<SeparatedLinks>,
     /// Git's objects of the workspace, for putting them back.
     pub objects: Arc<KeptObjects>,
+    /// The names in the workspace, as they were before the last command.
+    pub names: Arc<KnownNames>,
 }
 
 impl Confinement {
@@ -130,6 +132,7 @@ impl Confinement {
             side: None,
             links: Arc::default(),
             objects: Arc::default(),
+            names: Arc::default(),
         }
     }
 

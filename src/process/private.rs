@@ -352,6 +352,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         }),
         links: Arc::default(),
         objects: Arc::default(),
+        names: Arc::default(),
     })
 }
 

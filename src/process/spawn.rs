@@ -34,6 +34,14 @@ const KILL_GRACE: Duration = Duration::from_millis(200);
 /// How long outputs may stay open after the command has ended, for filters that are about to end too.
 const PIPE_GRACE: Duration = Duration::from_millis(200);
 
+/// Does ahead of the first command what it would otherwise wait for: starts its confined child, and searches the workspace.
+/// Call it while a run waits for something else, on a thread of a runtime that may block. If it fails, the command does
+/// the same, and reports the error.
+pub fn prepare_ahead(confinement: &Confinement) {
+    confined_command::prepare_ahead(confinement);
+    Guarded::prepare_ahead(confinement);
+}
+
 /// Makes everything ready for a command, on another thread: examining or copying many files takes its time.
 pub(super) async fn guarded(
     confinement: &Confinement,
@@ -42,6 +50,7 @@ pub(super) async fn guarded(
 ) -> Result<(Guarded, WorkspaceReach), SpawnError> {
     let (confinement, writes, cancel) = (confinement.clone(), writes.clone(), cancel.clone());
     let ready = tokio::task::spawn_blocking(move || {
+        confined_command::prepare_ahead(&confinement);
         confinement.open_side(&cancel)?;
         Guarded::take(&confinement, &writes)
     });

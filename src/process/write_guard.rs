@@ -15,6 +15,7 @@
 pub(crate) mod at;
 mod compare;
 mod index_view;
+mod known_names;
 mod links;
 mod masks;
 mod moved;
@@ -37,6 +38,7 @@ use crate::base::grant::{ClosedPaths, Undone, WriteKind, WritePath, Writes};
 use crate::base::sync::lock;
 use index_view::IndexView;
 pub(super) use index_view::unmark_left;
+pub use known_names::KnownNames;
 pub use links::SeparatedLinks;
 pub use masks::{Masks, SecretPaths};
 use node::{HeldContents, TreeNode};
@@ -77,6 +79,8 @@ pub(super) struct WriteGuard {
     held: HeldContents,
     /// Git's objects, whose content is kept for all commands of the run.
     objects: Arc<KeptObjects>,
+    /// The names of the workspace, as the last walk found them.
+    names: Arc<KnownNames>,
     /// Open directories of repositories, which are moved back.
     repositories: BTreeMap<PathBuf, Arc<OwnedFd>>,
     /// The guards of commands that were live already when this guard was created. Empty afterwards.
@@ -103,7 +107,7 @@ pub(super) struct WriteGuard {
 #[derive(Debug)]
 enum Area {
     /// Closed paths below this directory, and what the first walk recorded of it.
-    Closed(PathBuf, walk::Known),
+    Closed(PathBuf, Arc<walk::Known>),
     /// Everything below this directory.
     Whole(PathBuf),
     /// New names in this directory, given the names and inode numbers that it had.
@@ -221,6 +225,30 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
+    /// Does ahead of the first command that may write what it would otherwise wait for: searches the workspace for hard
+    /// links to files outside and for closed paths. What the walks find counts only as far as directories have not
+    /// changed since. Changes nothing; what cannot be done ahead is left to the command.
+    pub fn prepare_ahead(confinement: &Confinement) {
+        let Ok(hidden) = confinement.masks.current(confinement) else {
+            return;
+        };
+        let mut seen = hidden.within(confinement);
+        if let Cow::Owned(seen) = &mut seen {
+            confinement.masks.show_made(confinement, &mut seen.hidden);
+        }
+        confinement.links.examine(&seen);
+        if let Ok(root) = at::root(&seen.workspace)
+            && (seen.level == SandboxLevel::Full || !seen.closed.is_empty())
+        {
+            let own = seen.hidden_inside();
+            let walk = TreeWalk {
+                leaves_modes: true,
+                ..TreeWalk::new(&root, &*seen.closed, &own)
+            };
+            seen.names.find(&walk, &seen.closed);
+        }
+    }
+
     /// The guard of one command, and what the command may reach. Examines the tree only as far as the grant requires.
     ///
     /// # Errors

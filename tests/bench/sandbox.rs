@@ -1,5 +1,6 @@
 //! What a sandbox costs a command: the same `true` without this program, and at each level with each write grant, in trees of
-//! several sizes. Before each command is a pause, as there is in a run, where a model answers meanwhile: the child for the
+//! several sizes. "First of a run" has nothing to build on; "prepared" is the same after what a run does while it waits for
+//! its first answer. Before each command is a pause, as there is in a run, where a model answers meanwhile: the child for the
 //! next command prepares itself then.
 
 #![expect(clippy::disallowed_methods, reason = "the bare spawn is what is compared with")]
@@ -112,6 +113,21 @@ fn sandbox(bench: &mut Criterion) {
                     bench.iter_custom(|count| {
                         let each = (0..count).filter_map(|_| {
                             let confinement = confined(level, top.path(), &private, &closed)?;
+                            Some(timed(&runtime, 1, || {
+                                std::hint::black_box(run(&confinement));
+                            }))
+                        });
+                        each.sum()
+                    });
+                });
+                let id = BenchmarkId::new(format!("{} {name}, first of a run, prepared", level.as_str()), files);
+                group.bench_function(id, |bench| {
+                    bench.iter_custom(|count| {
+                        let each = (0..count).filter_map(|_| {
+                            let confinement = confined(level, top.path(), &private, &closed)?;
+                            let ahead = confinement.clone();
+                            let prepared = runtime.spawn_blocking(move || process::prepare_ahead(&ahead));
+                            runtime.block_on(prepared).ok()?;
                             Some(timed(&runtime, 1, || {
                                 std::hint::black_box(run(&confinement));
                             }))

@@ -4,7 +4,7 @@
 //! file read-only, and at the other levels no such command is started.
 
 use super::node::Print;
-use super::walk::{self, Linked, MOST_TIME, TreeWalk, WalkResult};
+use super::walk::{self, Known, Linked, MOST_TIME, TreeWalk, WalkResult};
 use super::{MOST_MOUNTS, at, limit_message};
 use crate::base::grant::NothingClosed;
 use crate::base::sync::lock;
@@ -30,37 +30,88 @@ const MOST_BYTES: u64 = 8 << 30;
 /// Bytes that are copied between two checks of the time limit.
 const PART: u64 = 16 << 20;
 
-/// Whether the files of a run's workspace were separated from those outside; done once per run. Then it holds the paths
-/// that could not be separated and are to be mounted read-only.
+/// Whether the files of a run's workspace were separated from those outside; done once per run.
 #[derive(Debug, Default)]
-pub struct SeparatedLinks(Mutex<Option<Vec<PathBuf>>>);
+pub struct SeparatedLinks(Mutex<LinkState>);
+
+#[derive(Debug, Default)]
+enum LinkState {
+    #[default]
+    Unknown,
+    /// The names were searched, and nothing was separated yet.
+    Examined(Box<Examined>),
+    /// The paths that could not be separated and are to be mounted read-only.
+    Done(Vec<PathBuf>),
+}
+
+/// The result of a search ahead of the first command.
+#[derive(Debug)]
+struct Examined {
+    /// The directories that it left out.
+    own: Vec<PathBuf>,
+    found: WalkResult,
+    known: Known,
+}
 
 impl SeparatedLinks {
+    /// Searches the files ahead of the first command that may write. Changes nothing.
+    pub(super) fn examine(&self, confinement: &Confinement) {
+        let mut state = lock(&self.0);
+        if confinement.level == SandboxLevel::None || !matches!(*state, LinkState::Unknown) {
+            return;
+        }
+        let Ok(root) = at::root(&confinement.workspace) else {
+            return;
+        };
+        let own = confinement.hidden_inside();
+        let walk = TreeWalk {
+            leaves_modes: true,
+            ..linked(&root, &own)
+        };
+        let (found, known) = walk.find(Path::new(""));
+        if found.over.is_empty() && known.is_reusable() {
+            *state = LinkState::Examined(Box::new(Examined { own, found, known }));
+        }
+    }
+
     /// Separates the files, if that was not done before, and returns the paths that must be mounted read-only. If it
     /// fails, it is tried again for the next command, because the cause may not last.
     ///
     /// # Errors
     /// The name of a limit that was reached, and what to do. No command that may write must be started.
     pub(super) fn separate(&self, confinement: &Confinement) -> Result<Vec<PathBuf>, String> {
-        let mut done = lock(&self.0);
-        if let Some(kept) = &*done {
-            return Ok(kept.clone());
-        }
-        let kept = separate_all(confinement)?;
-        *done = Some(kept.clone());
+        let mut state = lock(&self.0);
+        let examined = match std::mem::take(&mut *state) {
+            LinkState::Done(kept) => {
+                *state = LinkState::Done(kept.clone());
+                return Ok(kept);
+            }
+            LinkState::Examined(examined) => Some(*examined),
+            LinkState::Unknown => None,
+        };
+        let kept = separate_all(confinement, examined)?;
+        *state = LinkState::Done(kept.clone());
         Ok(kept)
     }
 }
 
-fn separate_all(confinement: &Confinement) -> Result<Vec<PathBuf>, String> {
+/// The walk that searches the workspace for files with several hard links.
+fn linked<'a>(root: &'a OwnedFd, own: &'a [PathBuf]) -> TreeWalk<'a> {
+    TreeWalk {
+        links: true,
+        ..TreeWalk::new(root, &NothingClosed, own)
+    }
+}
+
+fn separate_all(confinement: &Confinement, examined: Option<Examined>) -> Result<Vec<PathBuf>, String> {
     let root = at::root(&confinement.workspace)
         .map_err(|error| format!("{}: the workspace cannot be opened: {error}", walk::LINKS))?;
     let own = confinement.hidden_inside();
-    let walk = TreeWalk {
-        links: true,
-        ..TreeWalk::new(&root, &NothingClosed, &own)
+    let walk = linked(&root, &own);
+    let found = match examined.filter(|examined| examined.own == own) {
+        Some(examined) => walk.find_linked_again(examined.found, &examined.known),
+        None => walk.find_linked(),
     };
-    let found = walk.find_linked();
     match found.over.first() {
         Some(over) if over.code == walk::LINKS => Err(message("more names are linked than can be examined")),
         Some(over) => Err(limit_message(over)),

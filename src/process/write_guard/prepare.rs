@@ -52,6 +52,7 @@ impl WriteGuard {
             root,
             closed: Arc::clone(&confinement.closed),
             objects: Arc::clone(&confinement.objects),
+            names: Arc::clone(&confinement.names),
             repositories: BTreeMap::new(),
             own: confinement.hidden_inside(),
             writes: writes.clone(),
@@ -110,11 +111,17 @@ impl WriteGuard {
 
     /// Finds and records closed paths, and lists those that can be mounted read-only, and sockets, which are covered.
     fn prepare_closed(&mut self, level: SandboxLevel, top: &Path, reach: &mut WorkspaceReach) -> Result<(), Over> {
-        let walk = TreeWalk {
-            listings: true,
-            ..self.walk()
+        let (found, known) = match top.as_os_str().is_empty() {
+            true => self.names.find(&self.walk(), &self.closed),
+            false => {
+                let walk = TreeWalk {
+                    listings: true,
+                    ..self.walk()
+                };
+                let (found, known) = walk.find(top);
+                (found, Arc::new(known))
+            }
         };
-        let (found, known) = walk.find(top);
         if let Some(over) = found.over.into_iter().next() {
             return Err(over);
         }

@@ -253,6 +253,58 @@ fn files_that_could_not_be_separated_are_tried_again_for_the_next_command() {
 }
 
 #[test]
+fn a_search_ahead_changes_nothing_and_finds_the_same() {
+    let (dir, confinement, store) = linked_outside();
+    let before = picture(dir.path());
+    Guarded::prepare_ahead(&confinement);
+    assert_eq!(fs::metadata(&store).unwrap().nlink(), 3);
+    assert_eq!(picture(dir.path()), before);
+    drop(take(&confinement));
+    assert_eq!(fs::metadata(&store).unwrap().nlink(), 1);
+    assert_eq!(picture(dir.path()), before);
+    fs::remove_file(store).unwrap();
+}
+
+/// What appears in a directory after a search is found by the next one, also where everything else is as it was.
+#[test]
+fn what_changes_between_two_searches_is_found() {
+    // Longer than the time after which a directory's timestamp counts.
+    let settle = || std::thread::sleep(Duration::from_millis(250));
+    let (dir, mut confinement) = tree(&PROTECTED);
+    confinement.level = SandboxLevel::Landlock;
+    let at = |name: &str| dir.path().join(name);
+    let store = dir.path().with_extension("store");
+    fs::write(&store, "shared").unwrap();
+    settle();
+    Guarded::prepare_ahead(&confinement);
+    fs::hard_link(&store, at("sub/deep/late")).unwrap();
+    let mut made = Vec::new();
+    for name in ["sub/deep/.npmrc", "sub/new/deep/.npmrc", "sub/deep/later/.npmrc"] {
+        fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+        fs::write(at(name), name).unwrap();
+        made.push(name);
+        let guard = take(&confinement);
+        assert_eq!(fs::metadata(&store).unwrap().nlink(), 1);
+        for name in &made {
+            fs::remove_file(at(name)).unwrap();
+        }
+        fs::write(at("sub/.npmrc"), "changed").unwrap();
+        fs::write(at("free/.npmrc"), "no directory").unwrap_err();
+        fs::create_dir_all(at("made")).unwrap();
+        fs::write(at("made/.npmrc"), "new").unwrap();
+        let mut wanted = made.clone();
+        wanted.extend(["made/.npmrc", "sub/.npmrc"]);
+        wanted.sort_unstable();
+        assert_eq!(compare(guard), wanted);
+        for name in &made {
+            assert_eq!(fs::read_to_string(at(name)).unwrap(), *name);
+        }
+        settle();
+    }
+    fs::remove_file(store).unwrap();
+}
+
+#[test]
 fn a_name_in_the_object_store_counts_as_one_inside() {
     let (dir, confinement, store) = linked_outside();
     let at = |name: &str| dir.path().join(name);

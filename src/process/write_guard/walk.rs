@@ -7,7 +7,7 @@ use crate::base::grant::ClosedPaths;
 use crate::base::sync::lock;
 use rustix::fs::{AtFlags, FileType, Stat, fstat, fstatfs, statat};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -150,6 +150,7 @@ pub(super) struct Known {
     /// Each listed directory; `None` if its names can change without a change of its stamp.
     dirs: HashMap<Vec<u8>, Option<Stamp>>,
     closed: Vec<PathBuf>,
+    sockets: Vec<PathBuf>,
     device: u64,
     /// All names that the first walk saw, if it was to keep them.
     pub listings: Vec<Listing>,
@@ -161,6 +162,16 @@ impl Known {
         self.closed
             .binary_search_by(|closed| closed.as_path().cmp(path))
             .is_ok()
+    }
+
+    /// Whether a later walk can leave out directories that have not changed.
+    pub fn is_reusable(&self) -> bool {
+        !self.dirs.is_empty()
+    }
+
+    /// The number of all names, if they were kept.
+    pub fn names(&self) -> usize {
+        self.listings.iter().map(|listing| listing.entries.len()).sum()
     }
 }
 
@@ -204,8 +215,11 @@ pub(super) struct TreeWalk<'a> {
     pub most_time: Duration,
     /// Whether files with several hard links are searched too, for which each file is looked at.
     pub links: bool,
-    /// Whether [`TreeWalk::find`] keeps all names that it sees.
+    /// Whether [`TreeWalk::find`] and [`TreeWalk::find_anew`] keep all names that they see.
     pub listings: bool,
+    /// Whether a closed directory of this user is an error instead of being opened up for a moment: this program may end
+    /// in that moment.
+    pub leaves_modes: bool,
 }
 
 impl<'a> TreeWalk<'a> {
@@ -219,6 +233,7 @@ impl<'a> TreeWalk<'a> {
             most_time: MOST_TIME,
             links: false,
             listings: false,
+            leaves_modes: false,
         }
     }
 }
@@ -245,6 +260,7 @@ impl TreeWalk<'_> {
         let known = Known {
             device: exact.map_or(0, |exact| exact.device),
             closed: found.closed.clone(),
+            sockets: found.sockets.clone(),
             listings: std::mem::take(&mut found.listings),
             dirs: match dirs.len() > MOST_KNOWN {
                 true => HashMap::new(),
@@ -272,8 +288,30 @@ impl TreeWalk<'_> {
         found
     }
 
-    /// As [`TreeWalk::find_again`], but reports only closed paths that still exist, and remembers the directories for the
-    /// next walk.
+    /// The files with several hard links, given the result of an earlier search for them: in a tree that had none, only
+    /// directories are searched that are new or have changed since. A link that was made since from outside the tree to
+    /// one of its files is not seen; that one is not seen during the rest of a run either.
+    pub fn find_linked_again(&self, earlier: WalkResult, known: &Known) -> WalkResult {
+        if !known.is_reusable() {
+            return self.find_linked();
+        }
+        let changed = self.changed(known);
+        if changed.is_empty() {
+            return earlier;
+        }
+        let has_none =
+            |found: &WalkResult| found.linked.is_empty() && found.objects.is_empty() && found.over.is_empty();
+        if has_none(&earlier) {
+            let found = self.find_in(changed, None, Some(known));
+            if has_none(&found) {
+                return found;
+            }
+        }
+        self.find_linked()
+    }
+
+    /// As [`TreeWalk::find_again`], but reports only closed paths and sockets that still exist, all of them, and remembers
+    /// the directories for the next walk.
     pub fn find_anew(&self, top: &Path, known: Known) -> (WalkResult, Known) {
         let exact = Exact::of(self.root).filter(|exact| exact.device == known.device);
         let Some(exact) = exact.filter(|_| !known.dirs.is_empty()) else {
@@ -281,25 +319,55 @@ impl TreeWalk<'_> {
         };
         let changed = self.changed(&known);
         let mut found = self.find_in(changed.clone(), Some(&exact), Some(&known));
-        let Known { mut dirs, closed, .. } = known;
+        let Known {
+            mut dirs,
+            closed,
+            sockets,
+            mut listings,
+            ..
+        } = known;
         for dir in &changed {
             dirs.remove(dir);
         }
+        let listed: HashSet<&Vec<u8>> = found.dirs.iter().map(|(dir, _)| dir).collect();
+        let gone: HashSet<&[u8]> = changed
+            .iter()
+            .filter(|dir| !listed.contains(dir))
+            .map(Vec::as_slice)
+            .collect();
+        if !gone.is_empty() {
+            // A link in place of one may lead to where its directories are now: they were found there.
+            dirs.retain(|dir, _| !is_below_any(dir, &gone));
+        }
+        listings.retain(|listing| dirs.contains_key(&listing.dir));
+        listings.append(&mut found.listings);
+        // What was in the other directories has just been found again.
+        let is_kept = |path: &PathBuf| {
+            let parent = path.parent().map(|parent| parent.as_os_str().as_bytes());
+            parent.is_some_and(|parent| dirs.contains_key(parent))
+        };
+        found.closed.extend(closed.into_iter().filter(is_kept));
+        found.sockets.extend(sockets.into_iter().filter(is_kept));
         dirs.extend(std::mem::take(&mut found.dirs));
-        found.closed.extend(closed);
-        found.closed.sort();
-        found.closed.dedup();
-        found
-            .closed
-            .retain(|path| !matches!(at::stat_below(self.root, path), Err(Errno::NOENT | Errno::NOTDIR)));
+        found.closed.retain(|path| {
+            !matches!(
+                at::stat_below(self.root, path),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)
+            )
+        });
+        for paths in [&mut found.closed, &mut found.sockets] {
+            paths.sort();
+            paths.dedup();
+        }
         if dirs.len() > MOST_KNOWN {
             dirs.clear();
         }
         let known = Known {
             dirs,
             closed: found.closed.clone(),
+            sockets: found.sockets.clone(),
             device: exact.device,
-            listings: Vec::new(),
+            listings,
         };
         (found, known)
     }
@@ -543,10 +611,17 @@ impl<'a> Look<'a> {
     fn list(&mut self, dir: &[u8]) -> rustix::io::Result<()> {
         let path = Path::new(OsStr::from_bytes(dir));
         let (handle, mode) = match self.opened(path) {
+            Err(Errno::ACCESS) if self.walk.leaves_modes => return Err(Errno::ACCESS),
             Err(Errno::ACCESS) => match at::opened_up_below(self.walk.root, path)? {
                 Some((handle, mode)) => (handle, Some(mode)),
                 // No process of this user can read or write there.
-                None => return Ok(()),
+                None => {
+                    if self.memory.exact.is_some() {
+                        // Another user may change its mode, which does not change the directory that it is in.
+                        self.found.dirs.push((dir.to_vec(), None));
+                    }
+                    return Ok(());
+                }
             },
             handle => (handle?, None),
         };
@@ -661,6 +736,12 @@ impl<'a> Look<'a> {
     }
 }
 
+/// Whether a directory is below one of others.
+fn is_below_any(dir: &[u8], others: &HashSet<&[u8]>) -> bool {
+    let slashes = dir.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    slashes.into_iter().any(|(at, _)| others.contains(&dir[..at]))
+}
+
 /// One thread per CPU, but at least two: while one waits for the disk, the other continues.
 fn threads() -> usize {
     static THREADS: OnceLock<usize> = OnceLock::new();
@@ -680,7 +761,7 @@ mod tests {
         const DIRS: [&str; 8] = ["a", "a/b", "a/b/c", "d", "d/e", "d/e/f", "g", "new/deep"];
         let (kind, one, other) = act;
         let (one, other) = (root.join(DIRS[one % DIRS.len()]), root.join(DIRS[other % DIRS.len()]));
-        match kind % 10 {
+        match kind % 12 {
             0 => drop(fs::write(one.join(".npmrc"), "x")),
             1 => drop(fs::create_dir_all(&one)),
             2 => drop(fs::rename(&one, &other)),
@@ -690,6 +771,13 @@ mod tests {
             6 => drop(std::os::unix::fs::symlink(&one, &other)),
             7 => drop(fs::create_dir_all(one.join(".git"))),
             8 => drop(fs::remove_file(one.join(".npmrc"))),
+            9 => drop(std::os::unix::net::UnixListener::bind(one.join("socket"))),
+            10 => {
+                // A link in its place leads to where it is now.
+                let away = root.join(format!("moved{}", fs::read_dir(root).unwrap().count()));
+                drop(fs::rename(&one, &away));
+                drop(std::os::unix::fs::symlink(&away, &one));
+            }
             _ => {
                 // Moved away and replaced by another entry.
                 drop(fs::rename(&one, root.join("moved")));
@@ -709,6 +797,19 @@ mod tests {
         found.iter().filter(exists).filter(real).cloned().collect()
     }
 
+    /// All names that a walk kept, with their inode numbers, sorted.
+    fn names(known: &Known) -> Vec<(PathBuf, u64)> {
+        let listed = |listing: &Listing| -> Vec<(PathBuf, u64)> {
+            let numbers = listing.numbers().enumerate();
+            numbers
+                .map(|(at, number)| (listing.path(at).unwrap(), number))
+                .collect()
+        };
+        let mut names: Vec<_> = known.listings.iter().flat_map(listed).collect();
+        names.sort();
+        names
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
@@ -722,19 +823,26 @@ mod tests {
             std::thread::sleep(SETTLED * 2);
             let root = at::root(&root_path).unwrap();
             let closed = NameSet::new(&["**/.npmrc", "**/.git"].map(str::to_owned));
-            let walk = TreeWalk::new(&root, &closed, &[]);
+            let walk = TreeWalk {
+                listings: true,
+                ..TreeWalk::new(&root, &closed, &[])
+            };
             let (_, known) = walk.find(Path::new(""));
             acts.iter().for_each(|one| act(&root_path, one));
             let again = walk.find_again(Path::new(""), &known);
             let (anew, known) = walk.find_anew(Path::new(""), known);
-            let (fresh, _) = walk.find(Path::new(""));
+            let (fresh, seen) = walk.find(Path::new(""));
             prop_assert_eq!(there(&root_path, &again.closed), &fresh.closed[..]);
-            prop_assert_eq!(there(&root_path, &anew.closed), &fresh.closed[..]);
+            prop_assert_eq!(&anew.closed, &fresh.closed);
+            prop_assert_eq!(&anew.sockets, &fresh.sockets);
+            prop_assert_eq!(names(&known), names(&seen));
             prop_assert_eq!(again.over, fresh.over);
             acts.iter().rev().for_each(|one| act(&root_path, one));
-            let (anew, _) = walk.find_anew(Path::new(""), known);
-            let (fresh, _) = walk.find(Path::new(""));
-            prop_assert_eq!(there(&root_path, &anew.closed), fresh.closed);
+            let (anew, known) = walk.find_anew(Path::new(""), known);
+            let (fresh, seen) = walk.find(Path::new(""));
+            prop_assert_eq!(anew.closed, fresh.closed);
+            prop_assert_eq!(anew.sockets, fresh.sockets);
+            prop_assert_eq!(names(&known), names(&seen));
         }
     }
 
