@@ -360,13 +360,15 @@ pub fn proxy_rules() -> proxy::ProxyRules {
     }
 }
 
-/// As above, but built in the background. A hermetic run (a replay) has no network, whatever the policy grants.
+/// As above, but built in the background. A hermetic run (a replay) has no network, whatever the policy grants. `ahead`: the
+/// first command is prepared too, when this resolves; meanwhile the run waits for its first answer.
 pub fn sandbox(
     policies: &PolicySet,
     root: &Path,
     own: &Arc<Private>,
     hidden: &[PathBuf],
     hermetic: bool,
+    ahead: Option<impl Future<Output = ()> + Send + 'static>,
 ) -> SandboxMaker {
     let (policies, own) = (policies.clone(), Arc::clone(own));
     let (root, hidden) = (root.to_owned(), hidden.to_vec());
@@ -374,6 +376,14 @@ pub fn sandbox(
         let (mut made, detail) = confinement(&policies, &root, &own, &hidden).await?;
         if hermetic && made.level != SandboxLevel::None {
             made.network = Network::None;
+        }
+        if let Some(ahead) = ahead {
+            let made = made.clone();
+            tokio::spawn(async move {
+                ahead.await;
+                // A command that comes earlier waits for what has begun.
+                let _ = tokio::task::spawn_blocking(move || process::prepare_ahead(&made)).await;
+            });
         }
         Ok((made, detail))
     };

@@ -53,6 +53,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 /// The validated inputs of a session. The redactor knows the secrets of the plan and of the workspace.
 pub struct RunSession {
@@ -413,14 +414,30 @@ async fn drive(
     for (code, message) in notes {
         ledger.warn(code, message)?;
     }
+    let (is_read, was_read) = oneshot::channel();
+    let tree = match (ledger.state.baseline.clone(), early) {
+        (Some(tree), _) if !fresh => Ok(tree),
+        (_, Some(early)) => Err(early),
+        _ => Err(baseline(&shadow, commit_of(&ledger), is_read)),
+    };
+    // After the baseline: both read the whole tree.
+    let ahead = has_commands(&session.plan, &toolset.tools).then_some(async {
+        let _ = was_read.await;
+    });
     let sandbox: SandboxMaker = match made {
         Some(made) => Box::new(move || Box::pin(async move { Ok(made) })),
-        None => bootstrap::sandbox(&session.policies, session.workspace.root(), &own, hidden, hermetic),
+        None => bootstrap::sandbox(
+            &session.policies,
+            session.workspace.root(),
+            &own,
+            hidden,
+            hermetic,
+            ahead,
+        ),
     };
-    let preconditions = match (ledger.state.baseline.clone(), early) {
-        (Some(tree), _) if !fresh => Preconditions::resumed(tree, sandbox),
-        (_, Some(early)) => Preconditions::new(early, sandbox),
-        _ => Preconditions::new(baseline(&shadow, commit_of(&ledger)), sandbox),
+    let preconditions = match tree {
+        Ok(tree) => Preconditions::resumed(tree, sandbox),
+        Err(pending) => Preconditions::new(pending, sandbox),
     };
     let web = bootstrap::web(&session.policies, &redactor, session.search);
     let mut scope = bootstrap::scope(&home, &session.workspace, &redactor, web);
@@ -485,9 +502,14 @@ fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
 /// The warning for a repository with objects that the commands of the model or the author cannot read.
 fn unreadable_objects(session: &RunSession, tools: &Registry) -> Option<String> {
     let sandboxed = session.policies.sandbox().level != WishedLevel::None;
-    let commands = tools.declared().iter().any(|tool| tool.name == SHELL) || session.plan.steps.iter().any(is_checked);
+    let commands = has_commands(&session.plan, tools);
     let repository = patch::repository(session.workspace.root()).filter(|_| sandboxed && commands)?;
     patch::borrowed_text(&repository.borrowed())
+}
+
+/// Whether commands of the model or the author may be run.
+fn has_commands(plan: &Plan, tools: &Registry) -> bool {
+    tools.declared().iter().any(|tool| tool.name == SHELL) || plan.steps.iter().any(is_checked)
 }
 
 /// Whether a step is a command or has checks.
@@ -573,7 +595,8 @@ async fn prepare(
     if sandbox.is_some()
         && let Beginning::New(first) = beginning
     {
-        let taken = baseline(shadow, first.base.commit.clone()).await;
+        let (is_read, _) = oneshot::channel();
+        let taken = baseline(shadow, first.base.commit.clone(), is_read).await;
         early = Some(tokio::spawn(async move { taken.map_err(|error| error.to_string())? }));
     }
     let secrets = Secrets::of(environment::variables());
@@ -655,11 +678,14 @@ fn commit_of(ledger: &Ledger) -> Option<String> {
     started.and_then(|started| started.base.commit.clone())
 }
 
-/// Takes the baseline in the background, during the first request.
-fn baseline(shadow: &Shadow, commit: Option<String>) -> Baseline {
+/// Takes the baseline in the background, during the first request. `is_read` is sent when the tree was read.
+fn baseline(shadow: &Shadow, commit: Option<String>, is_read: oneshot::Sender<()>) -> Baseline {
     let shadow = shadow.clone();
     tokio::spawn(async move {
-        let snapshot = shadow.baseline().await?;
+        let snapshot = shadow.baseline().await;
+        // Nobody waits for it if nothing is prepared.
+        let _ = is_read.send(());
+        let snapshot = snapshot?;
         let dirty = match commit {
             Some(commit) => !shadow.is_commit(&snapshot, &commit).await,
             None => false,

@@ -22,7 +22,9 @@ pub async fn sandbox(session: &RunSession, own: &Arc<Private>) -> Result<Option<
     }
     let hermetic = session.provider.recorded().is_some();
     let root = session.workspace.root();
-    let make = bootstrap::sandbox(&session.policies, root, own, &session.hidden, hermetic);
+    // The servers that are started next need it at once.
+    let ahead = None::<std::future::Ready<()>>;
+    let make = bootstrap::sandbox(&session.policies, root, own, &session.hidden, hermetic, ahead);
     let (made, detail) = make().await.map_err(Refusal::Environment)?;
     let level = made.level.as_str();
     process::self_test(&made)
