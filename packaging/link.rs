@@ -1,6 +1,10 @@
 //! The build script: what the linker does for the profile `dist`, which is the only one that is optimised for size.
 //! Elsewhere it does nothing, because both steps make a link slower.
 #![allow(clippy::print_stdout, reason = "a build script speaks to cargo on stdout")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "only the program itself starts its processes in one place"
+)]
 
 use std::env;
 use std::process::Command;

@@ -141,6 +141,7 @@ fn house(level: SandboxLevel) -> House {
         hidden: Vec::new(),
         masks: std::sync::Arc::default(),
         closed: std::sync::Arc::new(overnight::base::grant::NothingClosed),
+        names: Arc::default(),
         memory: None,
         network: Network::None,
         witness: true,

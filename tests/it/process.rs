@@ -52,6 +52,7 @@ fn house(level: SandboxLevel) -> House {
         hidden: vec![at("ws/.overnight")],
         masks: Arc::default(),
         closed: super::harness::closed_paths(),
+        names: Arc::default(),
         memory: None,
         network: Network::None,
         witness: true,
