@@ -477,6 +477,7 @@ fn operands<'a>(pass: &Pass<'_, '_>, rest: &'a [ShellWord], takes_next: impl Fn(
         paths: Vec::new(),
     };
     let has_dashes = rest.iter().any(|word| word.text == "--");
+    let is_magic = |text: &str| [":/", ":!", ":^", ":("].iter().any(|start| text.starts_with(start));
     let mut words = rest.iter();
     while let Some(word) = words.next() {
         let text = word.text.as_str();
@@ -487,9 +488,7 @@ fn operands<'a>(pass: &Pass<'_, '_>, rest: &'a [ShellWord], takes_next: impl Fn(
             if takes_next(text) {
                 words.next();
             }
-        } else if text.starts_with(':') && text.get(1..2).is_some_and(|next| "/!^(".contains(next)) {
-            found.paths.push(word);
-        } else if !has_dashes && is_there(pass, word) {
+        } else if is_magic(text) || !has_dashes && is_there(pass, word) {
             found.paths.push(word);
         } else if text.contains(':') {
             found.files.push(word);
