@@ -60,8 +60,6 @@ const MOST_MOUNTS: usize = 1_000;
 #[derive(Debug)]
 pub(super) struct WriteGuard {
     root: OwnedFd,
-    /// The mode of the workspace itself.
-    root_mode: u32,
     closed: Arc<dyn ClosedPaths>,
     /// Run directories, relative: this program writes them while a command runs.
     own: Vec<PathBuf>,

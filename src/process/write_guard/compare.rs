@@ -6,7 +6,7 @@ use super::{Area, GrantMatch, WriteGuard, at, holds, walk};
 use crate::base::event::PathChange;
 use crate::base::grant::{KEPT_ASIDE, Undone, WriteKind, WritePath};
 use crate::base::sync::lock;
-use rustix::fs::{AtFlags, FileType, Gid, Uid, chownat, fstat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Gid, Uid, chownat, unlinkat};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -41,7 +41,6 @@ impl WriteGuard {
             allowed.add(writes);
         }
         let _ = self.effective.set(allowed);
-        self.open_root(&mut undone);
         let (restored, displaced) = self.restore_moved_repositories();
         for path in restored {
             undone.add(&path, self.reason(&path), PathChange::Deleted, true);
@@ -74,21 +73,6 @@ impl WriteGuard {
         }
         drop(stopped);
         undone.finish()
-    }
-
-    /// Gives the workspace its mode back if its owner has less access than before: otherwise nothing in it could be
-    /// compared.
-    fn open_root(&self, undone: &mut Undo) {
-        let lacks = |now: u32| self.root_mode & !now & 0o700 != 0;
-        if fstat(&self.root).is_ok_and(|now| lacks(now.st_mode)) {
-            let restored = at::set_mode(&self.root, self.root_mode).is_ok();
-            undone.add(
-                Path::new(""),
-                ("not_granted".to_owned(), None),
-                PathChange::Mode,
-                restored,
-            );
-        }
     }
 
     /// Whether the metadata of an entry suffices to know that it is unchanged. `last`: the directory of the entry before,

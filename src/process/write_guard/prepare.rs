@@ -48,9 +48,7 @@ impl WriteGuard {
         if !at::has_own_links(&root) {
             return Err(NO_PROC.to_owned());
         }
-        let root_mode = rustix::fs::fstat(&root).map(|data| data.st_mode);
         let mut guard = Self {
-            root_mode: root_mode.map_err(|error| format!("the workspace cannot be opened: {error}"))?,
             root,
             closed: Arc::clone(&confinement.closed),
             objects: Arc::clone(&confinement.objects),

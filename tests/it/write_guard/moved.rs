@@ -188,37 +188,3 @@ async fn a_directory_is_moved_back_without_new_closed_files() {
         assert_eq!(after, before, "{level:?}");
     }
 }
-
-/// Without a right to its directory nothing in the workspace could be compared.
-#[tokio::test]
-async fn a_workspace_that_is_closed_to_its_owner_is_opened_and_compared() {
-    use std::os::unix::fs::PermissionsExt;
-    for level in CONFINED {
-        for mode in ["0", "0o200", "0o400"] {
-            let ground = ground(level);
-            let ws = &ground.confinement.workspace;
-            let mode_of = || std::fs::metadata(ws).unwrap().permissions().mode();
-            let before = mode_of();
-            let text = format!(
-                "import os; open(\".envrc\", \"w\").write(\"x\"); open(\".git/added\", \"w\") if {} else None; os.chmod(\".\", {mode})",
-                if level == super::SandboxLevel::Landlock {
-                    "True"
-                } else {
-                    "False"
-                },
-            );
-            let done = ground.python(&text, &Writes::Tree).await;
-            assert_eq!(done.exit.code, Some(0), "{level:?} {mode}: {}", done.stdout.text);
-            assert_eq!(mode_of(), before, "{level:?} {mode}");
-            assert!(
-                !ws.join(".envrc").exists() && !ws.join(".git/added").exists(),
-                "{level:?} {mode}"
-            );
-            let undone = &done.undone;
-            assert!(
-                !undone.is_empty() && undone.iter().all(|one| one.restored),
-                "{level:?} {mode}: {undone:?}"
-            );
-        }
-    }
-}
