@@ -131,13 +131,13 @@ pub(super) async fn remove_left(workspace: &Path, begun: SystemTime, is_alone: i
             return LeftLocks::default();
         }
         left.kept = found.keys().map(|path| name(path)).collect();
+        if before != found {
+            // Whoever made them is among these.
+            present = table().into_iter().map(|entry| entry.pid).collect();
+        }
         left.why_kept = match (is_alone(), before == found) {
             (false, _) => Some("another command of this run may have made them".to_owned()),
-            (true, false) => {
-                // Whoever made them is among these.
-                present = table().into_iter().map(|entry| entry.pid).collect();
-                Some("they change".to_owned())
-            }
+            (true, false) => Some("they change".to_owned()),
             (true, true) => holder(workspace, &git, &found, &present),
         };
         before = found;
