@@ -8,7 +8,7 @@
 use super::live::own_write;
 use super::process_tree::table;
 use crate::base::grant::{ClosedPaths, Writes};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -114,6 +114,7 @@ pub(super) async fn remove_left(workspace: &Path, begun: SystemTime, is_alone: i
         Err(_) => path.to_string_lossy().into_owned(),
     };
     let mut before = BTreeMap::new();
+    let mut present = BTreeSet::new();
     let mut left = LeftLocks::default();
     for look in 0..MOST_LOOKS {
         if look > 0 {
@@ -130,10 +131,14 @@ pub(super) async fn remove_left(workspace: &Path, begun: SystemTime, is_alone: i
             return LeftLocks::default();
         }
         left.kept = found.keys().map(|path| name(path)).collect();
+        if before != found {
+            // Whoever made them is among these.
+            present = table().into_iter().map(|entry| entry.pid).collect();
+        }
         left.why_kept = match (is_alone(), before == found) {
             (false, _) => Some("another command of this run may have made them".to_owned()),
             (true, false) => Some("they change".to_owned()),
-            (true, true) => holder(workspace, &git, &found),
+            (true, true) => holder(workspace, &git, &found, &present),
         };
         before = found;
         if left.why_kept.is_none() {
@@ -206,8 +211,12 @@ fn is_lock(name: &OsStr) -> bool {
 }
 
 /// Why a process of this machine may hold one of the lock files. Git closes a lock file that it goes on holding, so each
-/// git counts of which it is not known that it works in another repository.
-fn holder(workspace: &Path, git: &Path, locks: &BTreeMap<PathBuf, Stamp>) -> Option<String> {
+/// git counts of which it is not known that it works in another repository. `present`: the processes that were there when
+/// all of these lock files were; a git that is not among them cannot have made one.
+fn holder(workspace: &Path, git: &Path, locks: &BTreeMap<PathBuf, Stamp>, present: &BTreeSet<i32>) -> Option<String> {
+    if present.is_empty() {
+        return Some("the processes of this machine cannot be seen".to_owned());
+    }
     let (Ok(top), Ok(real)) = (workspace.canonicalize(), git.canonicalize()) else {
         return Some("the place of .git is not known".to_owned());
     };
@@ -225,7 +234,7 @@ fn holder(workspace: &Path, git: &Path, locks: &BTreeMap<PathBuf, Stamp>) -> Opt
             return Some(format!("process {pid} has one of them open"));
         }
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        if !name.starts_with("git") {
+        if !name.starts_with("git") || !present.contains(&pid) {
             continue;
         }
         let is_elsewhere = match is_elsewhere(pid, &here) {
@@ -426,6 +435,33 @@ mod tests {
             "{done:?}"
         );
         assert_eq!(left(dir.path()).len(), 3);
+    }
+
+    /// On a machine where others work with git all the time, each look finds some that this user cannot look into. One that
+    /// came later than the lock files has made none.
+    #[tokio::test]
+    async fn a_git_that_came_later_holds_none() {
+        let (dir, begun) = ground();
+        let program = dir.path().join("git");
+        fs::copy("/bin/sleep", &program).unwrap();
+        let later = std::cell::RefCell::new(Vec::new());
+        let done = remove_left(dir.path(), begun, || {
+            // Called in each look, before the processes are looked at.
+            let mut later = later.borrow_mut();
+            if later.len() == 1 {
+                let mut other = std::process::Command::new(&program);
+                later.push(Some(other.arg("60").current_dir(dir.path()).spawn().unwrap()));
+            } else if later.is_empty() {
+                later.push(None);
+            }
+            true
+        })
+        .await;
+        for mut other in later.into_inner().into_iter().flatten() {
+            other.kill().unwrap();
+            other.wait().unwrap();
+        }
+        assert_eq!(done.removed.len(), 2, "{done:?}");
     }
 
     /// A git may work in a repository from outside of it.

@@ -283,6 +283,14 @@ pub fn helper() -> PathBuf {
     std::env::var_os(HELPER).map_or_else(|| BIN.into(), PathBuf::from)
 }
 
+/// Copies a program that is executed soon. Another process writes it: a child that a test beside this one forks meanwhile
+/// would inherit the file while it is open for writing here, and as long as that child has not executed its program, the copy
+/// cannot be executed (`ETXTBSY`).
+pub fn copy_program(from: &Path, to: &Path) {
+    let done = Command::new("cp").arg("--").arg(from).arg(to).status().unwrap();
+    assert!(done.success());
+}
+
 /// Runs tests of this binary again as an ordinary user: those whose names hold `filter` and none of `skip`. Root may do more, so the
 /// same must hold for both; a run that is no root's has shown it already. Each caller has a user of its own, since what one user may
 /// start is counted for all its processes together.
@@ -302,7 +310,7 @@ pub fn as_ordinary_user(user: u32, filter: &str, skip: &[&str]) {
     // What was built may lie where nobody else can go, and so may the directory for temporary files of whoever runs the tests.
     let copy = |from: &Path, name: &str| {
         let to = programs.path().join(name);
-        std::fs::copy(from, &to).unwrap();
+        copy_program(from, &to);
         open(&to);
         to
     };

@@ -55,7 +55,7 @@ pub fn writing(stream: BorrowedFd<'_>, bytes: &[u8], write: impl FnOnce() -> io:
     };
     let from = end_of(stdio::stdout());
     write()?;
-    written.is_shared |= from.is_err() || from.is_ok_and(|from| from != written.next);
+    written.is_shared |= from.ok() != Some(written.next);
     written.next = end_of(stdio::stdout())?;
     written.digest.update(bytes);
     Ok(())

@@ -1,7 +1,7 @@
 //! The ground of one attack: a workspace, a home, a place outside with a secret, stubs, a listener; as root or as an ordinary user;
 //! and what can be seen of an effect afterwards.
 
-use super::super::harness::{BIN, Done, GIT_IDENTITY, have, have_optional};
+use super::super::harness::{BIN, Done, GIT_IDENTITY, copy_program, have, have_optional};
 use super::bells::{Bells, Ran};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -69,7 +69,7 @@ pub fn program() -> &'static Path {
         std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
         let to = dir.join("overnight");
         let new = dir.join(format!("new-{}", std::process::id()));
-        std::fs::copy(BIN, &new).unwrap();
+        copy_program(Path::new(BIN), &new);
         std::fs::set_permissions(&new, PermissionsExt::from_mode(0o755)).unwrap();
         std::fs::rename(&new, &to).unwrap();
         to
