@@ -6,8 +6,8 @@ use super::hosts::{self, HostPattern, UrlRefused};
 use super::model::{CommandPrefix, Except, Rule, RuleEffect, RuleRuns};
 use super::needs::{Need, ShellReader, line};
 use super::shell::{
-    self, CommandRefusal, FileUse, Shown, Simple, best_match, covers, deny_covers, matched, may_hold, names_program,
-    open_concern, searched, searched_unnamed, surely_covers, unvouched,
+    self, CommandRefusal, FileUse, ShownHistory, Simple, best_match, covers, deny_covers, matched, may_hold,
+    names_program, open_concern, searched, searched_unnamed, surely_covers, unvouched,
 };
 use crate::base::access::{PathStatus, ResolvedPath};
 use crate::base::call::Touches;
@@ -401,21 +401,23 @@ fn shows_within(rule: &Rule, simple: &Simple) -> Result<(), Mismatch> {
         ));
     }
     match &simple.shown {
-        Shown::Everything(fix) if !is_whole => Err(everything("git keeps every file of every revision", fix)),
-        Shown::Within(places) if !is_whole || !rule.except.paths.is_empty() => places.iter().try_for_each(|shown| {
-            let Some(place) = &shown.used.place else {
-                return Err(not_known(rule, simple));
-            };
-            path_fits(rule, place, false).map_err(|why| off_limits(rule, simple, place.shown(), why))?;
-            // What is not there may have been a directory.
-            let is_file = matches!(place.found, PathStatus::File | PathStatus::HardLinked);
-            let is_spelled = |pattern: &PathPattern| pattern.is_literal() && pattern.covers(place, false);
-            let spelled = place.found == PathStatus::Nothing && rule.paths.iter().flatten().any(is_spelled);
-            match shown.deep && !is_file && !spelled && !covers_below(rule, place) {
-                true => Err(reaches_below(rule, simple, place)),
-                false => Ok(()),
-            }
-        }),
+        ShownHistory::Everything(fix) if !is_whole => Err(everything("git keeps every file of every revision", fix)),
+        ShownHistory::Within(places) if !is_whole || !rule.except.paths.is_empty() => {
+            places.iter().try_for_each(|shown| {
+                let Some(place) = &shown.used.place else {
+                    return Err(not_known(rule, simple));
+                };
+                path_fits(rule, place, false).map_err(|why| off_limits(rule, simple, place.shown(), why))?;
+                // What is not there may have been a directory.
+                let is_file = matches!(place.found, PathStatus::File | PathStatus::HardLinked);
+                let is_spelled = |pattern: &PathPattern| pattern.is_literal() && pattern.covers(place, false);
+                let spelled = place.found == PathStatus::Nothing && rule.paths.iter().flatten().any(is_spelled);
+                match shown.deep && !is_file && !spelled && !covers_below(rule, place) {
+                    true => Err(reaches_below(rule, simple, place)),
+                    false => Ok(()),
+                }
+            })
+        }
         _ => Ok(()),
     }
 }

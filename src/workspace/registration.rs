@@ -81,12 +81,16 @@ fn move_in(draft: &Path, admin: &Path) -> io::Result<()> {
     let worktrees = admin.parent().unwrap_or(admin);
     let mut tries = 1..TRIES;
     loop {
-        std::fs::create_dir_all(worktrees)?;
-        match std::fs::rename(draft, admin) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && tries.next().is_some() => {}
+        match std::fs::create_dir_all(worktrees).and_then(|()| std::fs::rename(draft, admin)) {
+            // Whoever removes it between two steps of `create_dir_all` makes that one say that it exists.
+            Err(error) if is_gone(&error) && tries.next().is_some() => {}
             done => return done,
         }
     }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
 }
 
 /// Lets git write a detached `HEAD`.

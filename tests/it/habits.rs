@@ -1518,7 +1518,7 @@ fn what_was_meant_is_said() {
         (&["update"], "does not update itself"),
         (&["session"], "overnight runs list"),
         (&["runs", "rm", "x"], "overnight runs prune --keep N"),
-        (&["run", "-p", "x", "--api-key", "y"], "GEMINI_API_KEY"),
+        (&["run", "-p", "x", "--api-key", "y"], "overnight doctor"),
         (&["run", "--last"], "overnight resume --last"),
         (&["batch", "x.yaml", "--resume"], "the same command continues"),
         (&["batch", "x.yaml", "--max-wall", "2h"], "`budget: { wall: 2h"),

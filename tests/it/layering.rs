@@ -121,7 +121,9 @@ fn the_files_of_the_architecture_page_exist() {
     let page = std::fs::read_to_string(project().join("src/architecture.md")).unwrap();
     let mut paths: Vec<String> = all().into_iter().map(|(name, _)| format!("/{name}")).collect();
     let mut tests = Vec::new();
-    sources(&project().join("tests"), &mut tests);
+    for folder in ["tests", "packaging"] {
+        sources(&project().join(folder), &mut tests);
+    }
     paths.extend(tests.iter().map(|path| path.to_string_lossy().into_owned()));
     let words = page.split(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '/' | '.'));
     let named: Vec<&str> = words

@@ -2,31 +2,22 @@
 //! words name, or everything. Rules that are narrowed to paths need this: git takes most contents from its own objects, so no
 //! path is opened that the kernel could judge.
 
-use super::operands::GLOBAL_OPTIONS_WITH_VALUE;
+use super::shown::{ShownHistory, ShownPlace};
 use super::values::Pass;
 use super::{FileUse, ShellWord, WordKind, place};
 use crate::base::access::PathStatus;
 use crate::policy::name_folding::tidy;
 
-/// The contents of files that a git command may show.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) enum Shown {
-    /// None: only names, messages and identifiers.
-    #[default]
-    Nothing,
-    /// Only those at these places.
-    Within(Vec<ShownPlace>),
-    /// Any file of any revision; the text says what to write instead.
-    Everything(&'static str),
-}
-
-/// A place whose contents a git command may show.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ShownPlace {
-    pub used: FileUse,
-    /// Whether everything below is shown if it is a directory, or was one in the history.
-    pub deep: bool,
-}
+/// Other options of git before the subcommand whose value is the next word.
+pub(super) const GLOBAL_OPTIONS_WITH_VALUE: [&str; 7] = [
+    "-c",
+    "--attr-source",
+    "--config-env",
+    "--git-dir",
+    "--namespace",
+    "--super-prefix",
+    "--work-tree",
+];
 
 const NAME_PATHS: &str = "name the files or directories after `--`, as in `git log -p -- DIRECTORY/`";
 const NAME_COMMIT: &str =
@@ -240,46 +231,46 @@ const SAME_REPOSITORY: [&str; 9] = [
 ];
 
 /// What the command of this pass, one of git, may show.
-pub(super) fn shown(pass: &Pass<'_, '_>) -> Shown {
+pub(super) fn shown(pass: &Pass<'_, '_>) -> ShownHistory {
     let words = pass.words;
     if pass.used.deferred.is_some() {
         // It is judged again when its words are known.
-        return Shown::Nothing;
+        return ShownHistory::Nothing;
     }
     if words.iter().any(|word| word.kind == WordKind::Unknown) {
-        return Shown::Everything(NAME_PATHS);
+        return ShownHistory::Everything(NAME_PATHS);
     }
     let (start, stays) = subcommand(words);
     let Some(name) = words.get(start).map(|word| word.text.as_str()) else {
-        return Shown::Nothing;
+        return ShownHistory::Nothing;
     };
     let rest = words.get(start + 1..).unwrap_or_default();
     let next = rest.first().map_or("", |word| word.text.as_str());
     let found = match name {
-        name if name.starts_with('-') => Shown::Nothing,
+        name if name.starts_with('-') => ShownHistory::Nothing,
         "stash" | "reflog" if ["list", "show"].contains(&next) => compared(pass, "log", &rest[1..]),
         "stash" => by_options(rest, &["p"], None),
-        "clone" => Shown::Everything(NO_COPY),
-        "worktree" if next == "add" => Shown::Everything(NO_COPY),
+        "clone" => ShownHistory::Everything(NO_COPY),
+        "worktree" if next == "add" => ShownHistory::Everything(NO_COPY),
         "commit" => by_options(rest, &["p", "v"], None),
         "status" => by_options(rest, &["v"], None),
         "add" | "stage" => by_options(rest, &["e", "i", "p"], None),
         "checkout" | "reset" | "restore" => restored(rest),
         "fetch" | "pull" | "push" | "tag" | "update-ref" => named(name, rest),
-        "apply" if !checks(rest) => Shown::Everything(NO_COPY),
-        "notes" if !["", "list", "show", "remove", "prune"].contains(&next) => Shown::Everything(NO_COPY),
+        "apply" if !checks(rest) => ShownHistory::Everything(NO_COPY),
+        "notes" if !["", "list", "show", "remove", "prune"].contains(&next) => ShownHistory::Everything(NO_COPY),
         "config" => by_options(rest, &[], Some("--blob")),
         "rebase" => by_options(rest, &[], Some("--show-current-patch")),
-        name if SILENT_COMMANDS.contains(&name) => Shown::Nothing,
+        name if SILENT_COMMANDS.contains(&name) => ShownHistory::Nothing,
         "cat-file" => object(pass, rest),
         "grep" => searched(pass, rest),
         "blame" | "annotate" => annotated(pass, rest),
         "diff" | "diff-files" | "diff-index" | "diff-tree" | "difftool" | "format-patch" | "log" | "range-diff"
         | "reflog" | "rev-list" | "show" | "whatchanged" => compared(pass, name, rest),
-        _ => Shown::Everything(NO_PLACE),
+        _ => ShownHistory::Everything(NO_PLACE),
     };
     match found {
-        Shown::Within(_) if !stays => Shown::Everything(NO_PLACE),
+        ShownHistory::Within(_) if !stays => ShownHistory::Everything(NO_PLACE),
         found => found,
     }
 }
@@ -306,7 +297,7 @@ fn is_long(word: &str, option: &str) -> bool {
 }
 
 /// A command that shows contents only with one of these short options, with the long one for the same, or with `further`.
-fn by_options(rest: &[ShellWord], flags: &[&str], further: Option<&str>) -> Shown {
+fn by_options(rest: &[ShellWord], flags: &[&str], further: Option<&str>) -> ShownHistory {
     let long: &[&str] = &["--patch", "--interactive", "--edit", "--verbose"];
     let shows = |word: &ShellWord| {
         let text = word.text.as_str();
@@ -322,14 +313,14 @@ fn by_options(rest: &[ShellWord], flags: &[&str], further: Option<&str>) -> Show
             || further.is_some_and(|option| is_long(text, option))
     };
     match rest.iter().take_while(|word| word.text != "--").any(shows) {
-        true => Shown::Everything("leave the option out that shows changes, and use `git diff -- PATH`"),
-        false => Shown::Nothing,
+        true => ShownHistory::Everything("leave the option out that shows changes, and use `git diff -- PATH`"),
+        false => ShownHistory::Nothing,
     }
 }
 
 /// A command that puts files of a revision into the tree. A tree that is not the top one of a commit would put other files
 /// there.
-fn restored(rest: &[ShellWord]) -> Shown {
+fn restored(rest: &[ShellWord]) -> ShownHistory {
     let is_source = |word: &&ShellWord| {
         let text = word.text.split_once('=').map_or(word.text.as_str(), |(_, value)| value);
         !word.text.starts_with('-') || text.len() < word.text.len()
@@ -348,13 +339,13 @@ fn restored(rest: &[ShellWord]) -> Shown {
     let has_paths = sources.len() > 1 || rest.iter().any(|word| word.text == "--");
     let is_odd = |text: &String| text.contains(':') || text.contains("^{") || has_paths && !names_commits(text);
     match sources.iter().any(is_odd) {
-        true => Shown::Everything(NAME_COMMIT),
+        true => ShownHistory::Everything(NAME_COMMIT),
         false => by_options(rest, &["p"], None),
     }
 }
 
 /// A command that gives names to objects: with the name of a file's object, `git show NAME` would show that file.
-fn named(name: &str, rest: &[ShellWord]) -> Shown {
+fn named(name: &str, rest: &[ShellWord]) -> ShownHistory {
     // Elsewhere a colon stands between what is named and its name.
     let is_file = |text: &str| ["tag", "update-ref"].contains(&name) && text.contains(':');
     let takes_message = |word: &ShellWord| {
@@ -367,12 +358,12 @@ fn named(name: &str, rest: &[ShellWord]) -> Shown {
         if takes_message(word) {
             operands.next();
         } else if !word.text.starts_with('-') && (is_file(&word.text) || !word.text.split(':').all(names_commits)) {
-            return Shown::Everything(NAME_COMMIT);
+            return ShownHistory::Everything(NAME_COMMIT);
         }
     }
     match rest.iter().any(|word| word.text == "--stdin") {
-        true => Shown::Everything(NAME_COMMIT),
-        false => Shown::Nothing,
+        true => ShownHistory::Everything(NAME_COMMIT),
+        false => ShownHistory::Nothing,
     }
 }
 
@@ -506,7 +497,7 @@ fn file_of_revision(pass: &Pass<'_, '_>, word: &ShellWord, deep: bool) -> Vec<Sh
 }
 
 /// Commands that show changes, and `git show`.
-fn compared(pass: &Pass<'_, '_>, name: &str, rest: &[ShellWord]) -> Shown {
+fn compared(pass: &Pass<'_, '_>, name: &str, rest: &[ShellWord]) -> ShownHistory {
     let options = || {
         rest.iter()
             .map(|word| word.text.as_str())
@@ -545,11 +536,11 @@ fn compared(pass: &Pass<'_, '_>, name: &str, rest: &[ShellWord]) -> Shown {
         _ => !is_quiet,
     };
     if !shows {
-        return Shown::Nothing;
+        return ShownHistory::Nothing;
     }
     let is_unbounded = |text: &str| UNBOUNDED.iter().any(|option| is_long(text, option)) || text.starts_with("-L");
     if options().any(is_unbounded) {
-        return Shown::Everything(NO_FOLLOW);
+        return ShownHistory::Everything(NO_FOLLOW);
     }
     if options().any(|text| is_long(text, "--no-index") && text.len() > 5) {
         let paths = rest.iter().filter(|word| !word.text.starts_with('-'));
@@ -557,10 +548,10 @@ fn compared(pass: &Pass<'_, '_>, name: &str, rest: &[ShellWord]) -> Shown {
     }
     let names_objects = ["diff", "diff-index", "diff-tree", "difftool", "show"].contains(&name);
     if names_objects && !found.revisions.iter().all(|text| names_commits(text)) {
-        return Shown::Everything(NAME_COMMIT);
+        return ShownHistory::Everything(NAME_COMMIT);
     }
     if found.files.iter().any(|word| place::range_of(&word.text).len() > 1) {
-        return Shown::Everything("write the two files as two words: `git diff REVISION:PATH REVISION:PATH`");
+        return ShownHistory::Everything("write the two files as two words: `git diff REVISION:PATH REVISION:PATH`");
     }
     // A directory of a revision alone is compared with the whole tree.
     let bounds = match name {
@@ -568,7 +559,7 @@ fn compared(pass: &Pass<'_, '_>, name: &str, rest: &[ShellWord]) -> Shown {
         _ => found.files.len() == 2,
     };
     if found.paths.is_empty() && !(bounds && found.revisions.is_empty()) {
-        return Shown::Everything(NAME_PATHS);
+        return ShownHistory::Everything(NAME_PATHS);
     }
     let files: Vec<ShownPlace> = found
         .files
@@ -579,7 +570,7 @@ fn compared(pass: &Pass<'_, '_>, name: &str, rest: &[ShellWord]) -> Shown {
 }
 
 /// The places of paths, and further places.
-fn within(pass: &Pass<'_, '_>, paths: Vec<&ShellWord>, more: Vec<ShownPlace>) -> Shown {
+fn within(pass: &Pass<'_, '_>, paths: Vec<&ShellWord>, more: Vec<ShownPlace>) -> ShownHistory {
     let mut places = more;
     let is_excluded = |word: &&&ShellWord| {
         [":!", ":^", ":(exclude)"]
@@ -589,27 +580,27 @@ fn within(pass: &Pass<'_, '_>, paths: Vec<&ShellWord>, more: Vec<ShownPlace>) ->
     let given = paths.len();
     let kept: Vec<&ShellWord> = paths.iter().filter(|word| !is_excluded(word)).copied().collect();
     if given > 0 && kept.is_empty() {
-        return Shown::Everything(NAME_PATHS);
+        return ShownHistory::Everything(NAME_PATHS);
     }
     for word in kept {
         match pathspec(pass, word) {
             Some(found) => places.extend(found),
-            None => return Shown::Everything(PLAIN_PATHS),
+            None => return ShownHistory::Everything(PLAIN_PATHS),
         }
     }
-    Shown::Within(places)
+    ShownHistory::Within(places)
 }
 
 /// `git cat-file`.
-fn object(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> Shown {
+fn object(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> ShownHistory {
     let texts = || rest.iter().map(|word| word.text.as_str());
     if texts().any(|text| ["-t", "-s", "-e"].contains(&text) || text.starts_with("--batch-check"))
         && !texts().any(|text| text == "-p")
     {
-        return Shown::Nothing;
+        return ShownHistory::Nothing;
     }
     if texts().any(|text| text.starts_with("--")) {
-        return Shown::Everything("name the file by its revision and path: `git show REVISION:PATH`");
+        return ShownHistory::Everything("name the file by its revision and path: `git show REVISION:PATH`");
     }
     let types = ["blob", "tree", "commit", "tag"];
     let named: Vec<&ShellWord> = rest
@@ -619,19 +610,19 @@ fn object(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> Shown {
     let (files, others): (Vec<&ShellWord>, Vec<&ShellWord>) =
         named.into_iter().partition(|word| word.text.contains(':'));
     match others.iter().all(|word| names_commits(&word.text)) {
-        true if files.is_empty() => Shown::Nothing,
-        true => Shown::Within(
+        true if files.is_empty() => ShownHistory::Nothing,
+        true => ShownHistory::Within(
             files
                 .into_iter()
                 .flat_map(|word| file_of_revision(pass, word, false))
                 .collect(),
         ),
-        false => Shown::Everything(NAME_COMMIT),
+        false => ShownHistory::Everything(NAME_COMMIT),
     }
 }
 
 /// `git grep`, which searches below its own directory if no path is named.
-fn searched(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> Shown {
+fn searched(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> ShownHistory {
     const LONG: [&str; 7] = [
         "--after-context",
         "--before-context",
@@ -690,10 +681,10 @@ fn searched(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> Shown {
         }
     }
     if options().any(|text| UNBOUNDED.iter().any(|option| is_long(text, option))) {
-        return Shown::Everything(NO_FOLLOW);
+        return ShownHistory::Everything(NO_FOLLOW);
     }
     if !found.revisions.iter().all(|text| names_commits(text)) {
-        return Shown::Everything(NAME_COMMIT);
+        return ShownHistory::Everything(NAME_COMMIT);
     }
     let files: Vec<ShownPlace> = found
         .files
@@ -704,13 +695,13 @@ fn searched(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> Shown {
         return within(pass, found.paths, files);
     }
     match place::of_text(pass.walk, pass.state, ".") {
-        Some(uses) => Shown::Within(uses.into_iter().map(|used| ShownPlace { used, deep: true }).collect()),
-        None => Shown::Everything(NAME_PATHS),
+        Some(uses) => ShownHistory::Within(uses.into_iter().map(|used| ShownPlace { used, deep: true }).collect()),
+        None => ShownHistory::Everything(NAME_PATHS),
     }
 }
 
 /// `git blame`: the file is the last operand, or the one that is there.
-fn annotated(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> Shown {
+fn annotated(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> ShownHistory {
     let valued =
         |text: &str| ["-L", "--date", "--contents", "--ignore-revs-file", "--ignore-rev", "-S"].contains(&text);
     let found = operands(pass, rest, valued);
@@ -729,7 +720,7 @@ fn annotated(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> Shown {
         .flat_map(|word| file_of_revision(pass, word, false))
         .collect();
     match paths.is_empty() {
-        true => Shown::Everything(NAME_PATHS),
+        true => ShownHistory::Everything(NAME_PATHS),
         false => within(pass, paths, files),
     }
 }

@@ -23,6 +23,7 @@ mod scan;
 mod scope;
 mod searched;
 mod sed;
+mod shown;
 mod simple;
 mod spellings;
 mod unit;
@@ -45,7 +46,6 @@ use crate::base::access::ResolvedPath;
 use crate::policy::profiles::{OwnProfiles, SideEffects};
 
 pub(crate) use builtins::activates;
-pub(crate) use history::Shown;
 pub(crate) use prefix_match::{Match, best_match, names_program, shell_around, unvouched};
 pub use prefix_match::{PrefixWord, covers, deny_covers, matched, open_concern, parse_prefix, surely_covers, texts};
 pub(crate) use runners::{INSTALLED_DIRS, Launch, ecosystem_of, installed_name, unprofiled};
@@ -53,6 +53,7 @@ pub use scan::MAX_BYTES;
 pub(crate) use searched::{
     descends, leads_elsewhere, look_below, look_below_moved, may_hold, searched, searched_unnamed,
 };
+pub(crate) use shown::ShownHistory;
 pub use walk::{read, read_argv};
 pub use wrappers::{behind, is_wrapper};
 
@@ -107,7 +108,7 @@ pub struct Simple {
     /// Its words that git takes for revisions, which are among `reads` too.
     pub(crate) revisions: Vec<String>,
     /// What it may show of the contents of files, if it is git.
-    pub(crate) shown: Shown,
+    pub(crate) shown: ShownHistory,
     /// Why it can be ruled on only at its exec: a word or the directory is unknown before.
     pub(crate) deferred: Option<CommandRefusal>,
     /// The programs that it starts and the files that it writes besides its operands, according to its profile.

@@ -1,5 +1,6 @@
 //! Applies a program's argument profile to its words: files, hosts, embedded commands, and concerns.
 
+use super::history::GLOBAL_OPTIONS_WITH_VALUE;
 use super::scope::{CommandWalk, Dirs, ShellState};
 use super::values::{
     NEVER_SPELLED, Pass, WordUse, concern, defer, into, loose, read, read_if_there, remote, take, write,
@@ -108,17 +109,6 @@ fn response_files(pass: &mut Pass<'_, '_>, end: usize) {
 
 /// The option of git that is a `cd` for this command.
 const ENTERS: &str = "-C";
-
-/// Other options of git before the subcommand whose value is the next word.
-pub(super) const GLOBAL_OPTIONS_WITH_VALUE: [&str; 7] = [
-    "-c",
-    "--attr-source",
-    "--config-env",
-    "--git-dir",
-    "--namespace",
-    "--super-prefix",
-    "--work-tree",
-];
 
 /// The state in the directories that git's `-C DIR` enters; they must be exact words before the subcommand. Returns
 /// concerns about directories that cannot be entered.

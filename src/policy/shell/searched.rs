@@ -1,7 +1,7 @@
 //! The directories whose files a command reads without naming them (`grep -r x docs`, `rg x`, `git grep x`), and what
 //! lies below those that it removes, moves or fills.
 
-use super::{CommandReading, Shown, Simple};
+use super::{CommandReading, ShownHistory, Simple};
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
 use crate::base::grant::Starts;
 use crate::policy::files::PathPattern;
@@ -20,7 +20,7 @@ const SHALLOW: [&str; 21] = [
 ];
 
 /// Whether a command that is given a directory looks at what lies deeper than the names in it. What code of the tree reads is
-/// not judged by operands, and of git, [`Shown`] says it.
+/// not judged by operands, and of git, [`ShownHistory`] says it.
 pub(crate) fn descends(simple: &Simple) -> bool {
     let program = simple.program.as_str();
     // The last of several counts for some programs, so each must be small.
@@ -75,10 +75,10 @@ pub(crate) fn searched(simple: &Simple) -> Vec<&str> {
         dirs.extend(chosen(simple));
     }
     match &simple.shown {
-        Shown::Nothing => {}
-        Shown::Everything(_) => dirs.push(""),
+        ShownHistory::Nothing => {}
+        ShownHistory::Everything(_) => dirs.push(""),
         // What is not there now may have been a directory in a revision.
-        Shown::Within(places) => dirs.extend(
+        ShownHistory::Within(places) => dirs.extend(
             places
                 .iter()
                 .filter(|shown| shown.deep)

@@ -1,6 +1,7 @@
 //! Determines what one value of a given class means: files, hosts, programs, and concerns.
 
 use super::scope::{CommandWalk, ShellState};
+use super::shown::ShownHistory;
 use super::value_checks::is_plain;
 use super::{CommandReach, CommandRefusal, FileUse, ShellWord, WordKind, awk, jq, place, sed};
 use crate::base::access::{PathStatus, ResolvedPath};
@@ -36,7 +37,7 @@ pub struct WordUse {
     /// Words that git takes for revisions; they are among the reads too, in case one is a path when git runs.
     pub revisions: Vec<String>,
     /// What a git command may show of the contents of files.
-    pub shown: super::history::Shown,
+    pub shown: ShownHistory,
 }
 
 /// The state of one pass over the words.

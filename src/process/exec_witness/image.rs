@@ -95,6 +95,8 @@ pub(super) struct Images {
     /// fixed addresses.
     files: HashMap<FileId, Starts>,
     fresh: VecDeque<Process>,
+    /// Whether a record that gives less than `Starts::Anything` was forgotten.
+    forgot_bounded: bool,
 }
 
 impl Images {
@@ -135,6 +137,11 @@ impl Images {
         if let Some(file) = file {
             self.gave(file, &starts);
         }
+        // A caller that could not be read may have executed what an earlier record says.
+        let starts = match self.allowed.get(&caller.process) {
+            Some(earlier) => earlier.starts.stricter(&starts),
+            None => starts,
+        };
         self.allowed
             .insert(caller.process, AllowedExec { before, file, starts });
         if self.fresh.len() == MOST_FRESH {
@@ -184,7 +191,12 @@ impl Images {
             }
         }
         self.known.retain(|image, _| images.contains(image));
-        self.allowed.retain(|process, _| processes.contains(process));
+        let forgot_bounded = &mut self.forgot_bounded;
+        self.allowed.retain(|process, allowed| {
+            let lives = processes.contains(process);
+            *forgot_bounded |= !lives && allowed.starts != Starts::Anything;
+            lives
+        });
         if self.known.len() + self.allowed.len() > MOST {
             return Err("more programs run at once than can be distinguished".to_owned());
         }
@@ -243,12 +255,25 @@ impl Images {
             return starts.clone();
         }
         let starts = match self.files.get(&image.file) {
+            // A shell that starts something in the background and ends may be gone before its image was looked up.
+            _ if self.is_surely_free(image.file) => Starts::Anything,
             Some(starts) => starts.stricter(&Starts::Judged),
             None if self.files.len() >= MOST => Starts::Nothing,
             None => Starts::Judged,
         };
         self.known.insert(image, starts.clone());
         starts
+    }
+
+    /// Whether a program with an unknown image may start anything, whichever of the recorded execs it comes from: every
+    /// exec is recorded until its image is known, and all these records say so. At least one must be of its file or of
+    /// an undetermined one, because a file that was swapped gives less than its record.
+    fn is_surely_free(&self, file: FileId) -> bool {
+        let mut records = self.allowed.values();
+        let is_possible = |allowed: &AllowedExec| allowed.file.is_none_or(|recorded| recorded == file);
+        !self.forgot_bounded
+            && records.clone().any(is_possible)
+            && records.all(|allowed| allowed.starts == Starts::Anything)
     }
 
     fn unreadable(&self, caller: &Caller) -> Option<Starts> {

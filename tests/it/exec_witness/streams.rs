@@ -1,5 +1,6 @@
 //! Many at once: every exec is judged exactly once, and what is passed on is passed on.
 
+use super::super::harness::{World, says, script, shell};
 use super::{CONFINED, House, Recorder, house};
 use std::collections::BTreeMap;
 
@@ -89,5 +90,20 @@ async fn commands_side_by_side_do_not_know_each_other() {
             assert!(judge.argvs().iter().all(|argv| argv[1].starts_with(&format!("{at}-"))));
             assert_eq!(got.stdout.text.lines().count(), 10);
         }
+    }
+}
+
+/// Each recipe line is a shell that ends at once, often before the thread that judges has seen which program it was.
+#[test]
+fn what_a_build_starts_in_the_background_is_not_denied() {
+    for level in ["landlock", "full"] {
+        let world = World::repo(&[("Makefile", "all:\n\t@(sleep 0.01 &)\n\t@sleep 0.01 &\n")]);
+        let policy = format!(
+            "version: 1\nrules:\n  - {{ allow: run_shell_command, commands: [make], because: x }}\nsandbox: {{ level: {level} }}\n"
+        );
+        let command = vec!["make"; 40].join("; ");
+        let replies = script(&[shell(&command), says("done")]);
+        world.run(&replies, &policy, &["-p", "go"]).exits(0);
+        assert_eq!(world.result()["denied"], serde_json::json!([]), "{level}");
     }
 }

@@ -96,6 +96,7 @@ fn a_file_that_was_swapped_is_judged() {
 fn a_number_that_is_used_again_is_another_process() {
     let mut images = rooted();
     images.record_allowed(&caller(4, 2), None, Starts::Anything);
+    images.record_allowed(&caller(5, 2), None, Starts::Nothing);
     let mut later = caller(4, 8);
     later.process.started += 1;
     assert_eq!(images.class(&later), AskerClass::Known(Starts::Judged));
@@ -110,6 +111,35 @@ fn orphans_get_the_strictest_of_their_file_and_never_freedom() {
     images.record_allowed(&caller(6, 2), None, Starts::Nothing);
     assert_eq!(images.class(&caller(6, 10)), AskerClass::Known(Starts::Nothing));
     assert_eq!(images.class(&caller(7, 11)), AskerClass::Known(Starts::Nothing));
+}
+
+/// A shell below `make` that ended before its image was looked up.
+#[test]
+fn orphans_are_free_if_everything_that_was_allowed_is() {
+    let file = caller(1, 2).image.map(|image| image.file);
+    let other = Some(FileId::of_test(3));
+    let free = |records: &[(Option<FileId>, Starts)]| {
+        let mut images = rooted();
+        for (number, (file, starts)) in (4..).zip(records) {
+            images.record_allowed(&caller(number, 2), *file, starts.clone());
+        }
+        images.class(&caller(90, 9)) == AskerClass::Known(Starts::Anything)
+    };
+    assert!(free(&[(None, Starts::Anything)]));
+    assert!(free(&[(other, Starts::Anything), (file, Starts::Anything)]));
+    // Without a record, after one of another file, and beside one that may be its own and gives less.
+    assert!(!free(&[]));
+    assert!(!free(&[(other, Starts::Anything)]));
+    assert!(!free(&[(None, Starts::Anything), (other, Starts::Nothing)]));
+    assert!(!free(&[(None, Starts::Anything), (file, Starts::Judged)]));
+}
+
+#[test]
+fn a_second_record_of_a_process_that_could_not_be_read_gives_no_more() {
+    let mut images = rooted();
+    images.record_allowed(&caller(4, 2), None, Starts::Nothing);
+    images.record_allowed(&caller(4, 0), None, Starts::Anything);
+    assert_eq!(images.class(&caller(4, 8)), AskerClass::Known(Starts::Nothing));
 }
 
 #[test]
