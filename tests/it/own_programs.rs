@@ -1,7 +1,7 @@
 //! Programs that this program starts for itself, outside the sandbox: no command of a run puts another one in their place,
 //! and none shows a check another tree than the one that is delivered.
 
-use super::harness::{Done, GIT_IDENTITY, World, calls, git_in, says, script, shell, writes};
+use super::harness::{Done, GIT_IDENTITY, World, calls, copy_program, git_in, says, script, shell, writes};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ fn the_program_itself_cannot_be_replaced_while_it_runs() {
         let place = "node_modules/overnight-linux-x64/bin/overnight";
         let installed = world.ws().join(place);
         std::fs::create_dir_all(installed.parent().unwrap()).unwrap();
-        std::fs::copy(BIN, &installed).unwrap();
+        copy_program(Path::new(BIN), &installed);
         let _ = planted(&world, &installed.to_string_lossy(), place, level);
         assert!(!marker.exists(), "{level}: what was planted was run");
         let left = std::fs::metadata(&installed).unwrap();

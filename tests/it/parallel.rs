@@ -143,6 +143,10 @@ fn forty_runs_at_once_do_not_meet() {
     let state = shared.join(".local/state/overnight");
     let mut kept = names(&state);
     kept.sort();
-    assert_eq!(kept, ["heads", "locks"]);
+    assert_eq!(kept, ["heads", "locks", "uncompared"]);
+    for record in names(&state.join("uncompared")) {
+        let record = std::fs::metadata(state.join("uncompared").join(record)).unwrap();
+        assert_eq!(record.len(), 0, "every command was compared");
+    }
     assert_eq!(names(&state.join("heads")).len(), RUNS, "each run has its head there");
 }

@@ -258,7 +258,8 @@ async fn jobs_go_on_are_read_and_end() {
     let dir = tempfile::tempdir().unwrap();
     let confinement = open_confinement(dir.path());
     let jobs = Jobs::default();
-    let delay = Duration::from_millis(300);
+    // The first goes on for longer than any delay; the second ends the wait by its end.
+    let (delay, patience) = (Duration::from_secs(2), Duration::from_secs(60));
     let long = jobs
         .start(
             (&CallId::nth(1), "long"),
@@ -273,7 +274,7 @@ async fn jobs_go_on_are_read_and_end() {
             (&CallId::nth(2), "short"),
             shell(dir.path(), "echo out; exit 3"),
             &confinement,
-            delay,
+            patience,
         )
         .await
         .unwrap();
