@@ -67,7 +67,7 @@ pub enum ToolOrigin {
 
 /// What the arguments of a built-in tool name, which determines how a policy rule can narrow it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Touches {
+pub enum ArgumentTarget {
     /// Nothing that a rule can narrow.
     #[default]
     Nothing,
@@ -85,10 +85,13 @@ pub enum Touches {
     Urls,
 }
 
-impl Touches {
+impl ArgumentTarget {
     /// Whether `paths` of a rule can narrow it.
     pub fn is_path(self) -> bool {
-        !matches!(self, Touches::Nothing | Touches::Commands | Touches::Urls)
+        !matches!(
+            self,
+            ArgumentTarget::Nothing | ArgumentTarget::Commands | ArgumentTarget::Urls
+        )
     }
 }
 
@@ -121,7 +124,7 @@ pub enum Offered {
 /// What policy, secret detection and replay must know about a tool. The default is for tools that are not built in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolEffects {
-    pub touches: Touches,
+    pub touches: ArgumentTarget,
     /// Whether the arguments leave the run, in files, commands or requests. Such a call is denied if they contain a
     /// secret.
     pub sends_arguments: bool,
@@ -135,7 +138,7 @@ pub struct ToolEffects {
 impl Default for ToolEffects {
     fn default() -> Self {
         Self {
-            touches: Touches::Nothing,
+            touches: ArgumentTarget::Nothing,
             sends_arguments: true,
             replayed: Replayed::RunsSoftly,
             shows_contents: false,
@@ -146,7 +149,7 @@ impl Default for ToolEffects {
 
 impl ToolEffects {
     /// A tool that only reads what it touches in the tree.
-    pub const fn reads(touches: Touches) -> Self {
+    pub const fn reads(touches: ArgumentTarget) -> Self {
         Self {
             touches,
             sends_arguments: false,
@@ -157,7 +160,7 @@ impl ToolEffects {
     }
 
     /// A tool that gives the model contents of the files that it reads in the tree.
-    pub const fn shows(touches: Touches) -> Self {
+    pub const fn shows(touches: ArgumentTarget) -> Self {
         Self {
             shows_contents: true,
             ..Self::reads(touches)
@@ -165,7 +168,7 @@ impl ToolEffects {
     }
 
     /// A tool that writes its arguments into a file of the tree.
-    pub const fn writes(touches: Touches) -> Self {
+    pub const fn writes(touches: ArgumentTarget) -> Self {
         Self {
             sends_arguments: true,
             ..Self::reads(touches)
@@ -173,7 +176,7 @@ impl ToolEffects {
     }
 
     /// A tool that reaches the outside: a replay takes its recorded result.
-    pub const fn reaches_outside(touches: Touches) -> Self {
+    pub const fn reaches_outside(touches: ArgumentTarget) -> Self {
         Self {
             replayed: Replayed::Recorded,
             ..Self::writes(touches)
@@ -182,7 +185,7 @@ impl ToolEffects {
 
     /// Whether a call can change files of the tree: by itself, or by the commands that it runs.
     pub fn can_write(&self) -> bool {
-        matches!(self.touches, Touches::WrittenFile | Touches::Commands)
+        matches!(self.touches, ArgumentTarget::WrittenFile | ArgumentTarget::Commands)
     }
 }
 

@@ -101,8 +101,8 @@ pub struct RunOutcome {
 
 impl StepResult {
     /// Whether the step was skipped because its `when` is false.
-    pub fn was_not_wanted(&self) -> bool {
-        self.status == StepStatus::Skipped && self.reason == NOT_WANTED
+    pub fn is_condition_false(&self) -> bool {
+        self.status == StepStatus::Skipped && self.reason == CONDITION_FALSE
     }
 }
 
@@ -185,12 +185,12 @@ pub enum StepStatus {
     Passed,
     Failed,
     /// Its checks were green before the model was asked (`skip_if_green`), or its condition is false
-    /// ([`NOT_WANTED`]).
+    /// (reason `when`).
     Skipped,
 }
 
 /// The reason of a step that was skipped because its `when` is false.
-pub const NOT_WANTED: &str = "when";
+pub const CONDITION_FALSE: &str = "when";
 
 /// The reason of a step whose command failed.
 pub const COMMAND: &str = "command";

@@ -10,8 +10,8 @@ mod encode;
 mod escapes;
 mod filter;
 mod names;
+mod offset_map;
 mod parts;
-mod stretches;
 mod windows;
 mod wraps;
 
@@ -19,7 +19,7 @@ use self::encode::SecretPattern;
 use self::encode::rare;
 use self::escapes::{Decoded, End, Escapes, SecretBytes};
 use self::filter::{ByteFilter, PrefixFilter};
-use self::windows::Rare;
+use self::windows::RareEncodings;
 use self::wraps::Breaks;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use serde_json::{Map, Value};
@@ -56,7 +56,7 @@ struct Index {
     longest: usize,
     names: Vec<String>,
     /// Rare encodings, searched for only where they are likely.
-    rare: Rare,
+    rare: RareEncodings,
     bytes: SecretBytes,
 }
 
@@ -116,7 +116,7 @@ impl Redactor {
             }
         }
         Self {
-            index: Index::new(names, patterns, Rare::new(rarely), bytes).map(Arc::new),
+            index: Index::new(names, patterns, RareEncodings::new(rarely), bytes).map(Arc::new),
         }
     }
 
@@ -216,7 +216,12 @@ impl Redactor {
 
 impl Index {
     /// `None` if there is nothing to search for.
-    fn new(names: Vec<String>, mut patterns: Vec<SecretPattern>, rare: Rare, bytes: SecretBytes) -> Option<Self> {
+    fn new(
+        names: Vec<String>,
+        mut patterns: Vec<SecretPattern>,
+        rare: RareEncodings,
+        bytes: SecretBytes,
+    ) -> Option<Self> {
         // A pattern that contains a line break is also searched for in the form that it has after joining.
         let joined: Vec<SecretPattern> = Breaks::ALL
             .iter()

@@ -3,7 +3,7 @@
 //! directory without it belongs to a call that has not ended.
 
 use super::BatchError;
-use super::job_result::{JobStanding, NOT_RUN, SupervisedCall, UP_TO_DATE};
+use super::job_result::{JobDisposition, NOT_RUN, SupervisedCall, UP_TO_DATE};
 use super::plan;
 use super::result::JobReport;
 use super::rows;
@@ -147,8 +147,8 @@ impl BundleSeal {
 
 /// How a job was left; `None` for one that ended, and for one that was not run, which [`BundleSeal::not_run`] has.
 fn left_of(job: &JobReport) -> Option<JobLeft> {
-    let (state, message) = match (job.has_ended(), job.standing) {
-        (true, JobStanding::UpToDate) => (UP_TO_DATE, ""),
+    let (state, message) = match (job.has_ended(), job.disposition) {
+        (true, JobDisposition::UpToDate) => (UP_TO_DATE, ""),
         (false, _) if job.state != NOT_RUN => (job.state.as_str(), job.message.as_str()),
         _ => return None,
     };
@@ -257,20 +257,20 @@ mod tests {
 
     #[test]
     fn a_call_says_how_it_left_its_jobs() {
-        let report = |job: &str, standing: JobStanding, state: &str| JobReport {
+        let report = |job: &str, disposition: JobDisposition, state: &str| JobReport {
             job: job.to_owned(),
-            standing,
+            disposition,
             state: state.to_owned(),
             message: "why".to_owned(),
             exit_code: 0,
             row: None,
         };
         let jobs = [
-            report("ended", JobStanding::Run, "failed"),
-            report("fresh", JobStanding::UpToDate, "passed"),
-            report("gone", JobStanding::Run, "cancelled"),
-            report("left", JobStanding::Skipped, "skipped"),
-            report("never", JobStanding::Run, "not_run"),
+            report("ended", JobDisposition::Run, "failed"),
+            report("fresh", JobDisposition::UpToDate, "passed"),
+            report("gone", JobDisposition::Run, "cancelled"),
+            report("left", JobDisposition::Skipped, "skipped"),
+            report("never", JobDisposition::Run, "not_run"),
         ];
         let seal = BundleSeal::of("m", None, &jobs, &SupervisedCall::default(), RecordHead::default());
         let text = serde_json::to_string(&seal).unwrap();

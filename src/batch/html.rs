@@ -2,7 +2,7 @@
 //! policy names the digests of that script and of the style, so nothing else runs. All text from outside is escaped.
 
 use super::evaluation::ModelScore;
-use super::job_result::JobStanding;
+use super::job_result::JobDisposition;
 use super::result::{BatchResult, JobReport};
 use crate::base::percent::encode_path;
 use crate::report::html_head::head;
@@ -157,7 +157,7 @@ fn row(job: &JobReport) -> Markup {
                 @if let Some(patch) = patch { " " a.patch href=(link(patch, "")) { "patch" } }
             }
             td { span class={ "pill " (colour(&job.state)) } { (job.state.replace('_', " ")) }
-                @if job.standing == JobStanding::UpToDate { " " small { "up to date" } }
+                @if job.disposition == JobDisposition::UpToDate { " " small { "up to date" } }
             }
             td { (text_of(|row| &row.recipe)) }
             td { (text_of(|row| &row.target)) }

@@ -16,20 +16,20 @@ pub const NOT_RUN: &str = "not_run";
 
 /// What a call does with a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobStanding {
+pub enum JobDisposition {
     Run,
     UpToDate,
     /// Left out by `--only`.
     Skipped,
 }
 
-impl JobStanding {
+impl JobDisposition {
     /// The word used in outputs.
     pub fn as_str(self) -> &'static str {
         match self {
-            JobStanding::Run => "run",
-            JobStanding::UpToDate => UP_TO_DATE,
-            JobStanding::Skipped => SKIPPED,
+            JobDisposition::Run => "run",
+            JobDisposition::UpToDate => UP_TO_DATE,
+            JobDisposition::Skipped => SKIPPED,
         }
     }
 }
@@ -38,7 +38,7 @@ impl JobStanding {
 #[derive(Clone, Debug)]
 pub struct JobResult {
     pub job: String,
-    pub standing: JobStanding,
+    pub disposition: JobDisposition,
     /// Its last row, from this call or an earlier one.
     pub row: Option<RunRow>,
     /// For a job that will be resumed: how it was interrupted.

@@ -101,7 +101,7 @@ fn suite(job: &JobReport) -> TestSuite {
     property("verdict", &job.state);
     // A job that was not run has none: its verdict says so.
     if job.state != "not_run" {
-        property("standing", job.standing.as_str());
+        property("standing", job.disposition.as_str());
     }
     if let Some(row) = &job.row {
         property("recipe", &row.recipe);

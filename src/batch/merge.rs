@@ -5,7 +5,7 @@ use super::BatchError;
 use super::budget::JobSpending;
 use super::bundle::{self, BundleSeal, JobLeft, RecordHead, SealedCall};
 use super::evaluation;
-use super::job_result::{JobStanding, NOT_RUN, SKIPPED, SupervisedCall, UP_TO_DATE};
+use super::job_result::{JobDisposition, NOT_RUN, SKIPPED, SupervisedCall, UP_TO_DATE};
 use super::outputs::{self, DOWNLOADS};
 use super::plan::{self, PlanFile};
 use super::record;
@@ -672,10 +672,10 @@ fn add(call: &mut SupervisedCall, used: &SealedCall) {
 
 /// The report of a job with its last row, as its call left it. A row of an earlier call is no result of this one.
 fn report(job: &str, row: Option<RunRow>, left: Option<JobLeft>) -> JobReport {
-    let (standing, left) = match left {
-        Some(left) if left.state == UP_TO_DATE => (JobStanding::UpToDate, None),
-        Some(left) if left.state == SKIPPED => (JobStanding::Skipped, Some(left)),
-        left => (JobStanding::Run, left),
+    let (disposition, left) = match left {
+        Some(left) if left.state == UP_TO_DATE => (JobDisposition::UpToDate, None),
+        Some(left) if left.state == SKIPPED => (JobDisposition::Skipped, Some(left)),
+        left => (JobDisposition::Run, left),
     };
     let (state, message, exit_code) = match (&left, &row) {
         (Some(left), _) => (left.state.clone(), left.message.clone(), left.exit_code),
@@ -689,7 +689,7 @@ fn report(job: &str, row: Option<RunRow>, left: Option<JobLeft>) -> JobReport {
     let is_interrupted = left.is_some_and(|left| left.state != NOT_RUN && left.state != SKIPPED);
     JobReport {
         job: job.to_owned(),
-        standing,
+        disposition,
         state,
         message,
         exit_code,

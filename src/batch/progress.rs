@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 const DRAWN: u8 = 8;
 
 /// Writes lines to stderr, with control characters escaped.
-pub type TellLine = Box<dyn Fn(&str)>;
+pub type PrintLine = Box<dyn Fn(&str)>;
 
 /// The display of a running batch.
 pub struct BatchProgress {
-    tell: TellLine,
+    print_line: PrintLine,
     /// On a terminal.
     bar: Option<ProgressBar>,
     quiet: bool,
@@ -32,7 +32,7 @@ pub struct BatchProgress {
 
 impl BatchProgress {
     /// `terminal`: draw a bar; otherwise print lines. `quiet`: show nothing.
-    pub fn new(terminal: bool, quiet: bool, tell: TellLine) -> Self {
+    pub fn new(terminal: bool, quiet: bool, print_line: PrintLine) -> Self {
         let bar = (terminal && !quiet).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(DRAWN));
             if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}") {
@@ -41,7 +41,7 @@ impl BatchProgress {
             bar
         });
         Self {
-            tell,
+            print_line,
             bar,
             quiet,
             total: 0,
@@ -57,8 +57,8 @@ impl BatchProgress {
             return;
         }
         match &self.bar {
-            Some(bar) => bar.suspend(|| (self.tell)(text)),
-            None => (self.tell)(text),
+            Some(bar) => bar.suspend(|| (self.print_line)(text)),
+            None => (self.print_line)(text),
         }
     }
 

@@ -73,7 +73,7 @@ pub enum RecordOwner {
 
 /// Rows that only the store or only the working directory has.
 #[derive(Debug, Default)]
-pub struct Lacking {
+pub struct UnmatchedRows {
     /// Rows of the store, in the order in which the jobs ended.
     pub here: Vec<RunRow>,
     /// Rows of the directory.
@@ -389,8 +389,8 @@ impl RemoteBundle {
     ///
     /// # Errors
     /// One of them cannot be read.
-    pub async fn lacking(&self, dir: &Path) -> Result<Lacking, BatchError> {
-        let (mut known, mut lacking) = (BTreeSet::new(), Lacking::default());
+    pub async fn lacking(&self, dir: &Path) -> Result<UnmatchedRows, BatchError> {
+        let (mut known, mut lacking) = (BTreeSet::new(), UnmatchedRows::default());
         let missing: Vec<PathBuf> = {
             let ended = self.ended.borrow();
             record::read_lines(&dir.join(record::FILE), chain_key::key()?, |event| {

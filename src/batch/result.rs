@@ -1,7 +1,7 @@
 //! `result.json` of a batch or merge, and the reported state of each job. Pure.
 
 use super::evaluation::{self, ModelScore};
-use super::job_result::{JobResult, JobStanding, NOT_RUN, SKIPPED, SupervisedCall};
+use super::job_result::{JobDisposition, JobResult, NOT_RUN, SKIPPED, SupervisedCall};
 use super::rows::RunRow;
 use crate::base::exit;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ const NAMED: usize = 10_000;
 #[derive(Clone, Debug)]
 pub struct JobReport {
     pub job: String,
-    pub standing: JobStanding,
+    pub disposition: JobDisposition,
     /// The verdict of its last run, or [`NOT_RUN`] or [`SKIPPED`].
     pub state: String,
     pub message: String,
@@ -130,16 +130,16 @@ pub fn job_reports(call: &SupervisedCall) -> Vec<JobReport> {
 fn job_report(job: &JobResult) -> JobReport {
     let report = |state: &str, message: &str, exit_code: u8, row: Option<&RunRow>| JobReport {
         job: job.job.clone(),
-        standing: job.standing,
+        disposition: job.disposition,
         state: state.to_owned(),
         message: message.to_owned(),
         exit_code,
         row: row.cloned(),
     };
-    match (&job.not_run, &job.interrupted, &job.row, job.standing) {
+    match (&job.not_run, &job.interrupted, &job.row, job.disposition) {
         (Some(reason), ..) => report(NOT_RUN, reason, exit::INCOMPLETE, job.row.as_ref()),
         (_, Some(end), row, _) => report(&end.verdict, &end.message, end.exit_code, row.as_ref()),
-        (.., row, JobStanding::Skipped) => report(SKIPPED, "", exit::PASSED, row.as_ref()),
+        (.., row, JobDisposition::Skipped) => report(SKIPPED, "", exit::PASSED, row.as_ref()),
         (_, _, Some(row), _) => report(&row.verdict, &row.message, row.exit_code, Some(row)),
         (_, _, None, _) => report(NOT_RUN, "it was not run", exit::INCOMPLETE, None),
     }
@@ -190,7 +190,7 @@ impl BatchResult {
                     reason: format!("{}{what_next}", job.message),
                 });
             }
-            match (job.state.as_str(), job.standing) {
+            match (job.state.as_str(), job.disposition) {
                 (NOT_RUN, _) => {
                     counts.not_run += 1;
                     if not_run.len() < NAMED {
@@ -201,9 +201,9 @@ impl BatchResult {
                     }
                 }
                 (SKIPPED, _) => counts.skipped += 1,
-                (state, standing) => {
-                    counts.up_to_date += u64::from(standing == JobStanding::UpToDate);
-                    counts.run += u64::from(standing == JobStanding::Run);
+                (state, disposition) => {
+                    counts.up_to_date += u64::from(disposition == JobDisposition::UpToDate);
+                    counts.run += u64::from(disposition == JobDisposition::Run);
                     *counts.verdicts.entry(state.to_owned()).or_default() += 1;
                 }
             }

@@ -168,7 +168,7 @@ impl SourceCache {
         let root = dir
             .canonicalize()
             .map_err(|error| format!("{}: {error}", dir.display()))?;
-        own_path::keep_out(&root);
+        own_path::exclude_tree(&root);
         let repository = patch::repository(&root).ok_or_else(|| {
             format!(
                 "{} is not in a git repository, and jobs run in git worktrees",

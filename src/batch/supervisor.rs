@@ -7,7 +7,7 @@ use super::budget::{JobSpending, Reservation, ReservationAnswer, SharedBudget};
 use super::bundle;
 use super::child::{self, ChildEnd, ValueFiles};
 use super::hung::{self, GracePeriods, Waited};
-use super::job_result::{JobResult, JobStanding, SupervisedCall};
+use super::job_result::{JobDisposition, JobResult, SupervisedCall};
 use super::merge;
 use super::plan::{BatchPlan, JobIdentity, PlannedJob, log_of, replies_of, run_dir, service_of};
 use super::progress::BatchProgress;
@@ -102,17 +102,17 @@ pub struct BatchCall<'a> {
 /// A job of this call, with its inputs as far as they are known.
 pub struct ReadyJob<'a> {
     pub planned: &'a PlannedJob,
-    pub standing: JobStanding,
+    pub disposition: JobDisposition,
     pub source: Result<ResolvedSource, String>,
     /// Empty where the target cannot be read or was not resolved.
     pub digest: String,
     /// The patch of its last success with these inputs.
-    patch: PatchLeft,
+    patch: PatchState,
 }
 
 /// What is left of the patch that the row of a job names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PatchLeft {
+enum PatchState {
     /// It is there, or the row names none.
     Whole,
     /// It is missing or altered, and the run directory or the store has it.
@@ -136,19 +136,19 @@ pub async fn ready<'a>(
         .filter(|job| of_shard.is_none_or(|names| names.contains(&job.identity.job)))
         .map(|planned| ReadyJob {
             planned,
-            standing: match only(&planned.identity) {
-                true => JobStanding::Run,
-                false => JobStanding::Skipped,
+            disposition: match only(&planned.identity) {
+                true => JobDisposition::Run,
+                false => JobDisposition::Skipped,
             },
             source: Err("the call ended before its repository and its base commit were known".to_owned()),
             digest: String::new(),
-            patch: PatchLeft::Whole,
+            patch: PatchState::Whole,
         })
         .collect();
     let asked: Vec<(usize, &'a PlannedJob)> = jobs
         .iter()
         .enumerate()
-        .filter(|(_, job)| job.standing == JobStanding::Run)
+        .filter(|(_, job)| job.disposition == JobDisposition::Run)
         .map(|(at, job)| (at, job.planned))
         .collect();
     let replies: PlayedReplies<'a> = asked
@@ -188,7 +188,7 @@ pub async fn ready<'a>(
             () = tokio::time::sleep_until(until.unwrap_or_else(tokio::time::Instant::now)), if until.is_some() => break,
         }
     }
-    for job in jobs.iter_mut().filter(|job| job.standing == JobStanding::Run) {
+    for job in jobs.iter_mut().filter(|job| job.disposition == JobDisposition::Run) {
         let name = &job.planned.identity.job;
         let same = state
             .last_read(name)
@@ -200,9 +200,9 @@ pub async fn ready<'a>(
             && !going_on
             && !job.digest.is_empty()
         {
-            job.patch = patch_left(call, row);
-            if job.patch != PatchLeft::Nowhere {
-                job.standing = JobStanding::UpToDate;
+            job.patch = patch_state(call, row);
+            if job.patch != PatchState::Nowhere {
+                job.disposition = JobDisposition::UpToDate;
             }
         }
     }
@@ -210,20 +210,20 @@ pub async fn ready<'a>(
 }
 
 /// What is left of the patch that a row names.
-fn patch_left(call: &BatchCall<'_>, row: &RunRow) -> PatchLeft {
+fn patch_state(call: &BatchCall<'_>, row: &RunRow) -> PatchState {
     let (Some(patch), Some(digest)) = (&row.patch, &row.patch_digest) else {
-        return PatchLeft::Whole;
+        return PatchState::Whole;
     };
     if !rows::is_inside(patch) {
-        return PatchLeft::Nowhere;
+        return PatchState::Nowhere;
     }
     let place = call.dir.join(patch);
     if place.is_file() && std::fs::read(&place).is_ok_and(|bytes| bundle::is_patch(&bytes, digest)) {
-        return PatchLeft::Whole;
+        return PatchState::Whole;
     }
     match call.store.is_some() || patch_of_run(call.dir, row).is_some() {
-        true => PatchLeft::Elsewhere,
-        false => PatchLeft::Nowhere,
+        true => PatchState::Elsewhere,
+        false => PatchState::Nowhere,
     }
 }
 
@@ -252,11 +252,11 @@ async fn restore_patches(
     state: &record::BatchState,
     progress: &mut BatchProgress,
 ) -> Result<(), BatchError> {
-    for job in jobs.iter().filter(|job| job.patch != PatchLeft::Whole) {
+    for job in jobs.iter().filter(|job| job.patch != PatchState::Whole) {
         let name = &job.planned.identity.job;
         let Some(row) = state.last_read(name) else { continue };
         let patch = row.patch.as_deref().unwrap_or_default();
-        if job.patch == PatchLeft::Nowhere {
+        if job.patch == PatchState::Nowhere {
             progress.note(&format!(
                 "{name} runs again: {patch} is missing or altered, and its run directory does not have it"
             ));
@@ -267,7 +267,7 @@ async fn restore_patches(
             (None, Some(store)) => store.take_patch(call.dir, row).await?,
             (None, None) => {}
         }
-        if patch_left(call, row) != PatchLeft::Whole {
+        if patch_state(call, row) != PatchState::Whole {
             return Err(BatchError::Environment(format!(
                 "{patch} is missing or altered, and neither the run directory of {name} nor the store has it: run the job again \
                  with --again and --only"
@@ -286,7 +286,7 @@ fn repeat_rows(
     record: &mut BatchRecord,
     rows: &mut File,
 ) -> Result<(), BatchError> {
-    for job in jobs.iter().filter(|job| job.standing == JobStanding::UpToDate) {
+    for job in jobs.iter().filter(|job| job.disposition == JobDisposition::UpToDate) {
         let name = &job.planned.identity.job;
         let is_last = record.state.last.get(name).is_some_and(|row| !row.digest.is_empty());
         let Some(row) = record.state.last_read(name).filter(|_| !is_last).cloned() else {
@@ -405,9 +405,9 @@ struct Supervisor<'a, 'b> {
     /// Ends all waits for children that have not ended although they were killed, and for worktrees that are removed.
     give_up: Rc<Notify>,
     /// Whether it was said that the budget holds jobs back.
-    told_of_budget: bool,
+    budget_reported: bool,
     /// Targets of which it was said what is missing in their worktrees.
-    told_of_tree: BTreeSet<String>,
+    tree_reported: BTreeSet<String>,
 }
 
 /// Runs the jobs of a call to their end. Takes what [`ready`] returned, and the same `signals`.
@@ -427,7 +427,7 @@ pub async fn run<'a>(
     let gate = RequestGate::make(&gate_dir, call.plan.settings.interval)
         .map_err(|error| BatchError::write(&gate_dir, &error))?;
     let mut queue: Vec<usize> = (0..jobs.len())
-        .filter(|at| jobs.get(*at).is_some_and(|job| job.standing == JobStanding::Run))
+        .filter(|at| jobs.get(*at).is_some_and(|job| job.disposition == JobDisposition::Run))
         .collect();
     // A job that fails in every call must not keep the others from being run, so those that failed last start after them,
     // the latest failure at the end.
@@ -466,8 +466,8 @@ pub async fn run<'a>(
         progress,
         kill_at: None,
         give_up: Rc::default(),
-        told_of_budget: false,
-        told_of_tree: BTreeSet::new(),
+        budget_reported: false,
+        tree_reported: BTreeSet::new(),
     };
     let ended = supervisor.drive(cancelled, signals).await;
     if let Err(error) = ended {
@@ -586,8 +586,8 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             match self.grant(at, job) {
                 ReservationAnswer::Start(reservation) => self.prepare(at, reservation),
                 ReservationAnswer::Wait(limit) => {
-                    if !self.told_of_budget {
-                        self.told_of_budget = true;
+                    if !self.budget_reported {
+                        self.budget_reported = true;
                         self.progress.note(&format!(
                             "the budget of the batch (`{limit}`), not --jobs, holds jobs back: {} of at most {} run, and what is \
                              left of the budget does not cover the limit of one more until a job has ended; raise `budget` in \
@@ -653,7 +653,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         let row = self.record.state.last.get(&name).cloned();
         let result = JobResult {
             job: name,
-            standing: JobStanding::Run,
+            disposition: JobDisposition::Run,
             row,
             interrupted: None,
             not_run: Some(reason),
@@ -755,7 +755,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         let name = &job.planned.identity.job;
         if let Some(warning) = &attempt.warning
-            && self.told_of_tree.insert(job.planned.identity.target.clone())
+            && self.tree_reported.insert(job.planned.identity.target.clone())
         {
             self.progress.note(&format!("{name}: {warning}"));
         }
@@ -893,7 +893,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             self.progress.ended(&row);
             let result = JobResult {
                 job: name,
-                standing: JobStanding::Run,
+                disposition: JobDisposition::Run,
                 row: Some(row),
                 interrupted: Some(end),
                 not_run: None,
@@ -954,7 +954,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
         }
         let result = JobResult {
             job: row.job.clone(),
-            standing: JobStanding::Run,
+            disposition: JobDisposition::Run,
             row: Some(row),
             interrupted: None,
             not_run: None,
@@ -1060,7 +1060,7 @@ impl<'a, 'b> Supervisor<'a, 'b> {
             let name = &job.planned.identity.job;
             let known = || JobResult {
                 job: name.clone(),
-                standing: job.standing,
+                disposition: job.disposition,
                 row: self.record.state.last.get(name).cloned(),
                 interrupted: None,
                 not_run: None,

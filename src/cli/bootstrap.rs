@@ -2,10 +2,10 @@
 
 use super::args::{Replaying, RunFlags};
 use super::environment;
-use super::foresee;
 use super::git_credentials;
 use super::inputs;
 use super::out;
+use super::preflight;
 use super::refusal::Refusal;
 use super::sandbox_masks::UnreadableFiles;
 use super::search;
@@ -21,13 +21,13 @@ use crate::net::addresses;
 use crate::net::client::Limits;
 use crate::net::retry::Schedule;
 use crate::policy::hosts::{self, HostPattern};
-use crate::policy::{self, PolicySet, Uses, WishedLevel};
-use crate::process::private::{self, Private, Wishes};
+use crate::policy::{self, PolicySet, RequestedLevel, Uses};
+use crate::process::private::{self, Private, SandboxRequest};
 use crate::process::{self, Confinement, Masks, Network, SandboxLevel, proxy, temporary, venv};
+use crate::provider::no_provider::NoProvider;
 use crate::provider::open::{OpenError, OpenWith, check_name, open_all};
 use crate::provider::pricing::Pricing;
 use crate::provider::replay::Replay;
-use crate::provider::unasked::Unasked;
 use crate::provider::{Provider, RequestSettings};
 use crate::recipe::Plan;
 use crate::tools::mcp::Servers;
@@ -37,7 +37,7 @@ use crate::tools::{
     CommandAccessKind, Registry, SHELL, ToolScope, builtin_called, builtin_for, builtin_spec, builtin_specs,
     save_memory, web_search,
 };
-use crate::workspace::isolate::{self, KeepMessage, Standing};
+use crate::workspace::isolate::{self, BroughtFiles, KeepMessage};
 use crate::workspace::root::UNASKED;
 use crate::workspace::{Workspace, context, patch, skills};
 use std::path::{Path, PathBuf};
@@ -149,14 +149,14 @@ pub fn filtered(registry: &Registry, plan: &Plan, absent: &[String]) -> Result<R
     let (filtered, mut unknown) = registry.filtered(plan.tools.include.as_deref(), &exclude);
     // A recipe may name the search tool whether or not a search is configured.
     unknown.retain(|name| !is_search(name));
-    unknown.retain(|name| !absent.iter().any(|server| foresee::may_select_of(name, server)));
+    unknown.retain(|name| !absent.iter().any(|server| preflight::may_select_of(name, server)));
     if unknown.is_empty() {
         return Ok(filtered);
     }
     // The names of the recipe that need no server and no discovery were checked at their positions.
     let known: Vec<&str> = registry.specs().iter().map(|spec| spec.name.as_str()).collect();
     let line = |name: &String| {
-        let help = foresee::tool_help(name, known.iter().copied());
+        let help = preflight::tool_help(name, known.iter().copied());
         format!("error[unknown-tool]: no tool of this run is called `{name}`\nhelp: {help}")
     };
     let lines: Vec<String> = unknown.iter().map(line).collect();
@@ -199,7 +199,7 @@ pub fn guard_programs(policies: &mut PolicySet, workspace: &Workspace, origin: O
     let own = std::env::current_exe().and_then(|own| own.canonicalize()).ok();
     let own = own.as_deref().and_then(|own| own.strip_prefix(workspace.root()).ok());
     policies.protect(own.map(|own| own.to_string_lossy().into_owned()));
-    origin.into_iter().for_each(process::own_path::keep_out);
+    origin.into_iter().for_each(process::own_path::exclude_tree);
 }
 
 /// The directories that commands have besides the workspace; the same for every run in a repository.
@@ -231,10 +231,10 @@ pub async fn bring(
     policies: &PolicySet,
     quiet: bool,
     stop: &CancellationToken,
-) -> Result<Standing, Refusal> {
+) -> Result<BroughtFiles, Refusal> {
     let layers = match policies.sandbox().level {
-        WishedLevel::Auto | WishedLevel::Full => process::probe().await.full.is_ok(),
-        WishedLevel::Landlock | WishedLevel::None => false,
+        RequestedLevel::Auto | RequestedLevel::Full => process::probe().await.full.is_ok(),
+        RequestedLevel::Landlock | RequestedLevel::None => false,
     };
     let (origin, tree, keep, stop) = (origin.to_owned(), tree.to_owned(), keep.to_vec(), stop.clone());
     let brought = tokio::task::spawn_blocking(move || isolate::bring(&origin, &tree, &keep, layers, &stop)).await;
@@ -274,10 +274,10 @@ pub async fn confinement(
 ) -> Result<(Confinement, String), String> {
     let wish = policies.sandbox();
     let wanted = match wish.level {
-        WishedLevel::Auto => None,
-        WishedLevel::Full => Some(SandboxLevel::Full),
-        WishedLevel::Landlock => Some(SandboxLevel::Landlock),
-        WishedLevel::None => Some(SandboxLevel::None),
+        RequestedLevel::Auto => None,
+        RequestedLevel::Full => Some(SandboxLevel::Full),
+        RequestedLevel::Landlock => Some(SandboxLevel::Landlock),
+        RequestedLevel::None => Some(SandboxLevel::None),
     };
     let network = match (wish.network.is_empty(), wanted) {
         (_, Some(SandboxLevel::None)) => Network::Open,
@@ -306,7 +306,7 @@ pub async fn confinement(
     };
     let unseen: Vec<PathBuf> = hidden.iter().map(|path| environment::absolute(path)).collect();
     let closed = policies.closed();
-    let wishes = Wishes {
+    let wishes = SandboxRequest {
         level,
         workspace: root,
         hidden: &unseen,
@@ -497,7 +497,7 @@ pub fn context_blocks(plan: &Plan, workspace: &Workspace, policies: &PolicySet) 
 /// missing or wrong; [`Refusal::Environment`] if a key or the recorded run is missing.
 pub fn provider(plan: &Plan, shared: &RunFlags, workspace: &Path) -> Result<Arc<dyn Provider>, Refusal> {
     if !plan.asks() && !plan.model.as_deref().is_some_and(is_played) {
-        return Ok(Arc::new(Unasked::default()));
+        return Ok(Arc::new(NoProvider::default()));
     }
     let Some(model) = plan.model.as_deref() else {
         return Err(Refusal::Usage(

@@ -114,7 +114,7 @@ pub fn held_back(file: &Path) -> Option<String> {
 }
 
 /// The same for a file that the user names. Such a file is refused only if a link inside a repository leads to it.
-pub fn led_astray(file: &Path) -> Option<String> {
+pub fn reached_through_link(file: &Path) -> Option<String> {
     let mut links = way(file)?;
     links.pop();
     let of_repository = |link: &PathBuf| link.parent().is_some_and(|dir| patch::repository(dir).is_some());

@@ -1,7 +1,7 @@
 //! Reads the user's files and stdin, up to a limit.
 
 use super::refusal::Refusal;
-use super::{shipped, unread};
+use super::{shipped, unread_stdin};
 use crate::base::sync::lock;
 use crate::diag::similar_word;
 use std::io::{ErrorKind, Read};
@@ -196,7 +196,7 @@ pub fn stdin_twice() -> Refusal {
 /// # Errors
 /// Another option has read it before (exit code 2); it cannot be read (exit code 8), or is too large (exit code 3).
 pub fn stdin_bytes() -> Result<Vec<u8>, Refusal> {
-    if unread::was_read() {
+    if unread_stdin::was_read() {
         return Err(stdin_twice());
     }
     let read = read_all("stdin".to_owned(), || Ok(std::io::stdin()));

@@ -3,7 +3,7 @@
 //! that are not earlier outputs, because a mistake in the command line would overwrite them.
 
 use crate::base::quote::shell_word;
-use crate::cli::kept_out;
+use crate::cli::excluded_trees;
 use crate::cli::refusal::Refusal;
 use crate::journal::no_follow::settled;
 use crate::journal::{JournalError, artefacts, no_follow};
@@ -176,7 +176,7 @@ pub fn refuse_link(workspace: &Path, path: &Path) -> Result<(), JournalError> {
 /// could be part of the tree. One at the root of the machine does not count: all its links are in it.
 fn is_in_a_tree(link: &Path) -> bool {
     let is_repository = |dir: &Path| dir.join(".git").symlink_metadata().is_ok();
-    let is_top = |dir: &Path| dir.parent().is_some() && is_repository(dir) && !kept_out::is_home(dir);
+    let is_top = |dir: &Path| dir.parent().is_some() && is_repository(dir) && !excluded_trees::is_home(dir);
     link.ancestors().skip(1).any(is_top)
 }
 

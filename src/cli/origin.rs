@@ -1,10 +1,10 @@
 //! Locates a recipe, reads it and the files that it names, and decides whether it is trusted.
 
-mod beside;
+mod recipe_files;
 
-pub use beside::{RecipeFile, give};
+pub use recipe_files::{RecipeFile, give};
 
-use super::change_reach::{ends_in, held_back, led_astray, places, reaches};
+use super::change_reach::{ends_in, held_back, places, reached_through_link, reaches};
 use super::committed::{self, Commit};
 use super::inputs;
 use super::refusal::Refusal;
@@ -203,7 +203,7 @@ impl RecipeOrigin {
             (Kind::Shipped, text.to_owned())
         } else {
             let path = PathBuf::from(&name);
-            if let Some(why) = led_astray(&path) {
+            if let Some(why) = reached_through_link(&path) {
                 let help = "name a recipe file that is no link to another kind of file";
                 return Err(invalid(&name, "secret-file", &why, help));
             }

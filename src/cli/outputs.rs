@@ -12,7 +12,7 @@ use crate::base::ids::sha256_hex;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::quote::shell_word;
 use crate::journal::{self, Journal, JournalError, artefacts, chain_key, state_dir};
-use crate::report::export::{self, Beside, ReportFile};
+use crate::report::export::{self, RenderContext, ReportFile};
 use crate::report::result::{JournalHead, OutputFacts, RunResult, Waiting};
 use crate::report::summary::RunSummary;
 use crate::report::transcript::DeclaredPrompt;
@@ -78,17 +78,17 @@ pub fn write(
 
 /// How a run ended whose journal could not be continued, what the journal could not take, and what it had, for the case
 /// that it is no longer found.
-pub type BrokenOff = (RunOutcome, Option<Event>, Option<Journal>);
+pub type UnrecordedEnd = (RunOutcome, Option<Event>, Option<Journal>);
 
 /// Like [`write`], of a run whose journal could not be continued.
 ///
 /// # Errors
 /// As for [`write`].
-pub fn write_broken_off(
+pub fn write_unrecorded_end(
     home: &Path,
     tree: &Path,
     copies: &Copies,
-    broken: BrokenOff,
+    broken: UnrecordedEnd,
 ) -> Result<WrittenOutputs, JournalError> {
     write_read(home, tree, copies, None, Some(broken))
 }
@@ -98,7 +98,7 @@ fn write_read(
     tree: &Path,
     copies: &Copies,
     unwritten: Option<String>,
-    broken: Option<BrokenOff>,
+    broken: Option<UnrecordedEnd>,
 ) -> Result<WrittenOutputs, JournalError> {
     let (outcome, event, had) = broken.map_or((None, None, None), |(outcome, event, had)| (Some(outcome), event, had));
     let mut journal = match (journal::read(home), had) {
@@ -176,7 +176,7 @@ fn put_all(
     patch: Option<&[u8]>,
 ) {
     for (format, copy) in wanted.iter().filter(|(format, _)| *format != ReportFile::Result) {
-        let beside = Beside {
+        let beside = RenderContext {
             ending,
             declared: declared(sum),
             patch,

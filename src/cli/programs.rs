@@ -7,7 +7,7 @@ use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::quote::yaml_word;
 use crate::base::toolchain;
 use crate::policy::PolicySet;
-use crate::policy::WishedLevel;
+use crate::policy::RequestedLevel;
 use crate::policy::model::SHELL;
 use crate::process::own_path;
 use crate::process::program_search::ProgramSearch;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 /// One line for each missing program, and what to do; `None` if all exist.
 pub fn missing(plan: &Plan, policies: &PolicySet, search: &ProgramSearch<'_>) -> Option<String> {
-    if policies.sandbox().level == WishedLevel::None {
+    if policies.sandbox().level == RequestedLevel::None {
         // Without a sandbox, one step may install what the next one runs.
         return None;
     }
@@ -28,7 +28,7 @@ pub fn missing(plan: &Plan, policies: &PolicySet, search: &ProgramSearch<'_>) ->
     for command in commands(plan) {
         for program in programs(&command.text) {
             let known = told.iter().any(|(name, _)| *name == program);
-            if known || lies_in(&dirs, &program) {
+            if known || is_inside(&dirs, &program) {
                 continue;
             }
             let advice = advice(&Cause::of(&program, search), policies);
@@ -51,7 +51,7 @@ pub fn ignored_environment(plan: &Plan, policies: &PolicySet, search: &ProgramSe
     if commands(plan).is_empty() && !models() {
         return None;
     }
-    let is_confined = policies.sandbox().level != WishedLevel::None;
+    let is_confined = policies.sandbox().level != RequestedLevel::None;
     search
         .ignored_environment()
         .or_else(|| search.unreadable_environment().filter(|_| is_confined))
@@ -77,7 +77,7 @@ enum Cause {
 impl Cause {
     fn of(program: &str, search: &ProgramSearch<'_>) -> Self {
         let mut own = own_dirs(search.parent).into_iter();
-        let Some(dir) = own.find(|dir| lies_in(std::slice::from_ref(dir), program)) else {
+        let Some(dir) = own.find(|dir| is_inside(std::slice::from_ref(dir), program)) else {
             let root = search.origin.unwrap_or(search.workspace);
             return venv::inactive(root, program).map_or(Self::Absent, Self::Inactive);
         };
@@ -93,7 +93,7 @@ impl Cause {
                 toolchains: &toolchains,
                 ..*search
             };
-            with.dirs().is_some_and(|dirs| lies_in(&dirs, program))
+            with.dirs().is_some_and(|dirs| is_inside(&dirs, program))
         };
         let mut names = toolchains::bringing(program).into_iter().chain(toolchain::NAMES);
         match names.find(brings) {
@@ -150,7 +150,7 @@ pub fn absent(plan: &Plan, workspace: &Path, parent: &[(String, String)]) -> Vec
     for command in commands(plan) {
         for program in programs(&command.text) {
             let known = found.iter().any(|absent| absent.program == program);
-            if known || lies_in(&dirs, &program) {
+            if known || is_inside(&dirs, &program) {
                 continue;
             }
             found.push(AbsentProgram {
@@ -241,7 +241,7 @@ fn commands(plan: &Plan) -> Vec<NamedCommand> {
     all
 }
 
-fn lies_in(dirs: &[PathBuf], program: &str) -> bool {
+fn is_inside(dirs: &[PathBuf], program: &str) -> bool {
     dirs.iter().any(|dir| own_path::is_program(&dir.join(program)))
 }
 

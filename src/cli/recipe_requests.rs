@@ -26,7 +26,7 @@ const SYSTEM: [&str; 9] = [
 ];
 
 /// Inputs of the check.
-pub struct Look<'a> {
+pub struct RequestCheck<'a> {
     /// For source locations; `None` if only the plan is available.
     pub recipe: Option<&'a Recipe>,
     pub plan: &'a Plan,
@@ -38,7 +38,7 @@ pub struct Look<'a> {
     pub secrets: &'a Secrets,
 }
 
-impl Look<'_> {
+impl RequestCheck<'_> {
     /// Everything that the recipe asks for and is not granted, in the order of the file.
     pub fn refused(&self) -> Vec<Diagnostic> {
         let mut found = Vec::new();

@@ -3,12 +3,12 @@
 use super::args::{RunArgs, RunFlags};
 use super::bootstrap;
 use super::environment;
-use super::foresee;
 use super::given_input::GivenInput;
 use super::inputs;
 use super::origin::{Named, OwnPolicy, RecipeFile, RecipeOrigin, Trust};
 use super::policy_sources;
-use super::recipe_requests::{self, Look};
+use super::preflight;
+use super::recipe_requests::{self, RequestCheck};
 use super::refusal::Refusal;
 use super::secrets::Secrets;
 use crate::base::budget::Budget;
@@ -65,7 +65,7 @@ pub async fn settle(args: &RunArgs, workspace: &Path, on_wall: OnWallLimit) -> R
             (read.plan.clone(), Some(read))
         }
         (None, Some(prompt)) => {
-            foresee::tools_of_flag(args.tools.as_deref(), None)?;
+            preflight::tools_of_flag(args.tools.as_deref(), None)?;
             on_wall(WALL_MS);
             let input = input_flag(args).map(|input| input.read()?.json()).transpose()?;
             if is_file_name(prompt) {
@@ -254,7 +254,7 @@ impl LoadedRecipe {
         model_given: bool,
         secrets: &Secrets,
     ) -> Vec<Diagnostic> {
-        let look = Look {
+        let look = RequestCheck {
             recipe: Some(&self.recipe),
             plan: &self.plan,
             trust: &self.trust,
@@ -462,20 +462,20 @@ pub async fn recipe_plan(
     let file = files.add(origin.name.clone(), text);
     let mut noted = Vec::new();
     let recipe = recipe::parse(files, file, &mut noted).map_err(|problems| Refusal::of_problems(&problems, files))?;
-    foresee::tools_of_flag(typed.overrides.tools.as_deref(), Some(&recipe))?;
+    preflight::tools_of_flag(typed.overrides.tools.as_deref(), Some(&recipe))?;
     let unknown = match typed.sketch {
         // What is only shown starts no tool and asks no model.
         true => Vec::new(),
         false => {
             let models = match typed.overrides.model {
                 Some(_) => Vec::new(),
-                None => foresee::unknown_models(&recipe),
+                None => preflight::unknown_models(&recipe),
             };
             let context = match typed.in_place {
-                true => foresee::required_context(&recipe, workspace),
+                true => preflight::required_context(&recipe, workspace),
                 false => Vec::new(),
             };
-            let mut unknown = [models, foresee::unknown_tools(&recipe), context].concat();
+            let mut unknown = [models, preflight::unknown_tools(&recipe), context].concat();
             diag::diagnostic::sort(&mut unknown);
             unknown
         }

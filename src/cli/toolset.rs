@@ -3,9 +3,9 @@
 
 use super::bootstrap;
 use super::environment;
-use super::foresee;
 use super::grants::{self, VariableForm};
 use super::origin::{self, RecipeFile};
+use super::preflight;
 use super::refusal::Refusal;
 use super::secrets::{self, Secrets};
 use crate::base::event::{SERVER_MISSING, ServerStatus};
@@ -20,7 +20,7 @@ use crate::recipe::lower::WALL_MS;
 use crate::recipe::plan::McpServer;
 use crate::tools::discovered::{self, Commands, DiscoveredTool};
 use crate::tools::mcp::{
-    self, Address, Authority, Config, Credentials, Proof, ServerProgram, Servers, Started, Transport, Way,
+    self, Address, Authority, Config, Credentials, Proof, ServerLocation, ServerProgram, Servers, Started, Transport,
 };
 use crate::tools::notices::{Notices, ToolNotice};
 use crate::tools::registry::Conflict;
@@ -241,18 +241,18 @@ fn added(toolset: &mut Toolset, name: String, tools: Vec<Arc<dyn Tool>>) -> Serv
 
 /// The configuration of a server, with variables expanded.
 fn config(name: &str, server: &McpServer, context: &ServerContext<'_>) -> Result<Config, String> {
-    let way = match (&server.command, &server.url) {
-        (Some(command), None) => Way::Stdio(Box::new(program(command, server, context)?)),
+    let location = match (&server.command, &server.url) {
+        (Some(command), None) => ServerLocation::Stdio(Box::new(program(command, server, context)?)),
         (None, Some(url)) if context.hermetic && !is_here(url) => {
             return Err("a replay contacts no other machine".to_owned());
         }
-        (None, Some(url)) => Way::Url(address(url, server, context)?),
+        (None, Some(url)) => ServerLocation::Url(address(url, server, context)?),
         _ => return Err("it needs exactly one of `command` and `url`".to_owned()),
     };
     let call = server.timeout_ms.map_or(mcp::CALL, Duration::from_millis);
     Ok(Config {
         name: name.to_owned(),
-        way,
+        location,
         required: server.required,
         start: server.timeout_ms.map_or(mcp::START, Duration::from_millis),
         call,
@@ -285,7 +285,7 @@ fn word(text: &str, server: &McpServer, context: &ServerContext<'_>) -> Result<S
 fn beside_recipe(word: &str, confinement: &Confinement) -> String {
     let given = confinement.env.iter().find(|(name, _)| name == RECIPE_VARIABLE);
     match given {
-        Some((_, dir)) => foresee::with_recipe_dir(word, dir),
+        Some((_, dir)) => preflight::with_recipe_dir(word, dir),
         None => word.to_owned(),
     }
 }

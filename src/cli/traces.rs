@@ -12,15 +12,15 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Time limit for the collector if the run was interrupted.
-const HURRIED: Duration = Duration::from_secs(2);
+const SHORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends the spans of the session that has just ended, if configured. `ended`: cancelled if the run is interrupted; it
 /// shortens the wait.
 pub async fn export(dir: &Path, ended: &CancellationToken) {
-    let wish = match Wish::of(environment::variable) {
-        Ok(Some(wish)) => wish,
+    let settings = match ExportSettings::of(environment::variable) {
+        Ok(Some(settings)) => settings,
         Ok(None) => return,
         Err(why) => return warn(&why),
     };
@@ -37,9 +37,9 @@ pub async fn export(dir: &Path, ended: &CancellationToken) {
         return;
     }
     let spans = traces::spans(&events, parent.as_ref());
-    let patience = match ended.is_cancelled() {
-        true => wish.patience.min(HURRIED),
-        false => wish.patience,
+    let time_limit = match ended.is_cancelled() {
+        true => settings.time_limit.min(SHORT_TIMEOUT),
+        false => settings.time_limit,
     };
     let over = async {
         match ended.is_cancelled() {
@@ -48,9 +48,9 @@ pub async fn export(dir: &Path, ended: &CancellationToken) {
         }
     };
     let sent = tokio::select! {
-        sent = otlp::send(spans, wish.encoding, wish.endpoint.as_deref()) => sent,
+        sent = otlp::send(spans, settings.encoding, settings.endpoint.as_deref()) => sent,
         () = over => Err("the run was ended before the collector had accepted them".to_owned()),
-        () = tokio::time::sleep(patience) => Err(format!("no response from the collector within {} ms", patience.as_millis())),
+        () = tokio::time::sleep(time_limit) => Err(format!("no response from the collector within {} ms", time_limit.as_millis())),
     };
     if let Err(why) = sent {
         warn(&why);
@@ -71,13 +71,13 @@ fn is_replay(events: &[Event]) -> bool {
 
 /// The settings from the variables.
 #[derive(Debug, PartialEq)]
-struct Wish {
+struct ExportSettings {
     encoding: OtlpEncoding,
     endpoint: Option<String>,
-    patience: Duration,
+    time_limit: Duration,
 }
 
-impl Wish {
+impl ExportSettings {
     /// `None` if nothing is to be sent: neither endpoint nor exporter is set, or it is disabled.
     fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
         // The variable for traces has precedence over that for all signals.
@@ -104,8 +104,8 @@ impl Wish {
                 ));
             }
         };
-        let patience = match either("TIMEOUT") {
-            None => PATIENCE,
+        let time_limit = match either("TIMEOUT") {
+            None => TIMEOUT,
             Some(text) => Duration::from_millis(
                 text.parse()
                     .map_err(|_| format!("OTEL_EXPORTER_OTLP_TIMEOUT is `{text}`; write milliseconds"))?,
@@ -114,7 +114,7 @@ impl Wish {
         Ok(Some(Self {
             encoding,
             endpoint,
-            patience,
+            time_limit,
         }))
     }
 }
@@ -123,8 +123,8 @@ impl Wish {
 mod tests {
     use super::*;
 
-    fn wish(set: &[(&str, &str)]) -> Result<Option<Wish>, String> {
-        Wish::of(|name| {
+    fn settings(set: &[(&str, &str)]) -> Result<Option<ExportSettings>, String> {
+        ExportSettings::of(|name| {
             let found = set.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| (*value).to_owned())
         })
@@ -148,29 +148,29 @@ mod tests {
                 ("OTEL_TRACES_EXPORTER", "console"),
             ],
         ] {
-            assert_eq!(wish(set), Ok(None), "{set:?}");
+            assert_eq!(settings(set), Ok(None), "{set:?}");
         }
     }
 
     #[test]
     fn what_is_said_of_traces_goes_before_what_is_said_of_all() {
-        let found = wish(&[
+        let found = settings(&[
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4318"),
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:4318/v1/traces"),
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
             ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "250"),
         ]);
-        let wish = found.unwrap().unwrap();
-        assert_eq!(wish.endpoint.as_deref(), Some("http://traces:4318/v1/traces"));
-        assert_eq!(wish.encoding, OtlpEncoding::Json);
-        assert_eq!(wish.patience, Duration::from_millis(250));
-        let bare = super::tests::wish(&[("OTEL_TRACES_EXPORTER", "otlp")])
+        let settings = found.unwrap().unwrap();
+        assert_eq!(settings.endpoint.as_deref(), Some("http://traces:4318/v1/traces"));
+        assert_eq!(settings.encoding, OtlpEncoding::Json);
+        assert_eq!(settings.time_limit, Duration::from_millis(250));
+        let bare = super::tests::settings(&[("OTEL_TRACES_EXPORTER", "otlp")])
             .unwrap()
             .unwrap();
         assert_eq!(
-            (bare.endpoint, bare.encoding, bare.patience),
-            (None, OtlpEncoding::Protobuf, PATIENCE)
+            (bare.endpoint, bare.encoding, bare.time_limit),
+            (None, OtlpEncoding::Protobuf, TIMEOUT)
         );
     }
 
@@ -180,7 +180,7 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
         ] {
-            let said = wish(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"), (name, value)]);
+            let said = settings(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318"), (name, value)]);
             assert!(said.unwrap_err().contains(value), "{name}");
         }
     }

@@ -6,7 +6,7 @@ use crate::base::ids::sha256_hex;
 use crate::base::outcome::Verdict;
 use crate::base::quote::shell_word;
 use crate::journal::{self, Journal, JournalError, artefacts, chain_key, deliveries, state_dir};
-use crate::report::export::{self, Beside, ReportFile};
+use crate::report::export::{self, RenderContext, ReportFile};
 use crate::report::result::{self, JournalHead, OutputFacts};
 use crate::report::summary::RunSummary;
 use serde_json::{Map, Value};
@@ -353,7 +353,7 @@ fn rendered(home: &Path, sum: &RunSummary<'_>, ending: &OutputFacts, problems: &
         artefacts: ending.artefacts.clone(),
         ..OutputFacts::default()
     };
-    let beside = Beside {
+    let beside = RenderContext {
         ending: &ending,
         declared: outputs::declared(sum),
         patch: (!patch.is_empty()).then_some(patch.as_slice()),

@@ -6,10 +6,10 @@ use super::branch_claims::{self, BranchClaims};
 use super::deliverable::Deliverable;
 use super::forge::{ChangeRequest, Dialect, Draft, Forge, Opening, RequestState, Route, forgejo, github, gitlab};
 use super::message::{self, Texts, Wording};
-use super::ours::{self, BranchState, HeldPatch};
-use super::patience::Patience;
-use super::reruled::{self, Rulers};
+use super::own_commits::{self, BranchState, HeldPatch};
+use super::patch_policies::{self, PatchPolicies};
 use super::store::{DeliveryStore, FetchedRef, Listed, MergeResult, Pushed, RemoteError};
+use super::wait_budget::WaitBudget;
 use super::{DeliverOutcome, DeliverStop, DeliverTarget, Delivered, Preview, local};
 use crate::base::outcome::Verdict;
 use crate::base::secret::Redactor;
@@ -37,7 +37,7 @@ pub struct DeliverSettings<'a> {
     pub into: Option<String>,
     pub base: Option<String>,
     pub wording: Wording,
-    pub rulers: Rulers,
+    pub rulers: PatchPolicies,
     /// Limit of open requests of the recipe in the project; `None`: no limit.
     pub max_open: Option<usize>,
     pub even_if: Vec<Verdict>,
@@ -46,7 +46,7 @@ pub struct DeliverSettings<'a> {
     pub vars: &'a [(String, String)],
     /// The forge's base URL and token.
     pub access: Option<(String, SecretString)>,
-    pub patience: &'a Patience,
+    pub wait_budget: &'a WaitBudget,
     /// The branches of the runs that this call has delivered already.
     pub claims: &'a BranchClaims,
     /// Masks secrets in everything that is printed or sent.
@@ -126,7 +126,7 @@ fn joined(first: &str, second: &str) -> String {
 }
 
 /// The observed state of the branch, its base and its requests.
-struct Seen<'s> {
+struct RemoteState<'s> {
     state: &'s BranchState,
     merged: &'s MergeResult,
     /// The name of the base.
@@ -142,7 +142,7 @@ struct Seen<'s> {
 
 /// The next action.
 #[derive(Clone, Debug, PartialEq)]
-enum Decision {
+enum DeliveryDecision {
     End {
         outcome: DeliverOutcome,
         url: Option<String>,
@@ -157,8 +157,8 @@ enum Decision {
 }
 
 /// Decides the next action. All rules of idempotence are here.
-fn decide(seen: &Seen<'_>) -> Decision {
-    let end = |outcome, request: Option<&ChangeRequest>, reason: String| Decision::End {
+fn decide(seen: &RemoteState<'_>) -> DeliveryDecision {
+    let end = |outcome, request: Option<&ChangeRequest>, reason: String| DeliveryDecision::End {
         outcome,
         url: request.map(|request| request.url.clone()),
         commit: seen.state.commit().map(str::to_owned),
@@ -220,7 +220,7 @@ fn decide(seen: &Seen<'_>) -> Decision {
         }
         // A delivery that was interrupted after its push left the text of the previous patch.
         if same && held.is_known() && !held.is(seen.digest) {
-            return Decision::Publish {
+            return DeliveryDecision::Publish {
                 push: false,
                 update: Some(Box::new(request.clone())),
             };
@@ -228,7 +228,7 @@ fn decide(seen: &Seen<'_>) -> Decision {
         if same {
             return end(DeliverOutcome::Unchanged, Some(request), String::new());
         }
-        return mergeable(Some(request)).unwrap_or_else(|| Decision::Publish {
+        return mergeable(Some(request)).unwrap_or_else(|| DeliveryDecision::Publish {
             push: true,
             update: Some(Box::new(request.clone())),
         });
@@ -242,7 +242,7 @@ fn decide(seen: &Seen<'_>) -> Decision {
     if let Some(end) = mergeable(None).or_else(|| foreign(None)) {
         return end;
     }
-    Decision::Publish {
+    DeliveryDecision::Publish {
         push: !same,
         update: None,
     }
@@ -487,7 +487,7 @@ impl<'a> Work<'a, '_> {
             self.settings.repository.as_ref(),
             self.user_env(),
             self.settings.quiet.clone(),
-            self.settings.patience,
+            self.settings.wait_budget,
         )
     }
 
@@ -497,8 +497,8 @@ impl<'a> Work<'a, '_> {
         let patched = store.apply(base, &of.patch, of.dirty).await?;
         let base_tree = store.tree_of(base).await?;
         let paths = store.changed(&base_tree, &patched).await?;
-        let prefix = reruled::prefix(&paths, &of.files)?;
-        reruled::rule(&self.settings.rulers, &paths, &prefix)?;
+        let prefix = patch_policies::prefix(&paths, &of.files)?;
+        patch_policies::rule(&self.settings.rulers, &paths, &prefix)?;
         let merged = store.merge(base, &patched, &onto).await?;
         let (files, added, removed) = match &merged {
             MergeResult::Conflict(_) => (Vec::new(), 0, 0),
@@ -506,16 +506,16 @@ impl<'a> Work<'a, '_> {
                 // A file that was renamed on the base has another path there.
                 let onto_tree = store.tree_of(&onto).await?;
                 let files = store.changed(&onto_tree, tree).await?;
-                reruled::rule(&self.settings.rulers, &files, &prefix)?;
+                patch_policies::rule(&self.settings.rulers, &files, &prefix)?;
                 let (added, removed, uncounted) = store.lines(&onto_tree, tree).await?;
-                reruled::countable(&self.settings.rulers, uncounted.as_deref())?;
-                let more = match reruled::limits_lines(&self.settings.rulers) {
+                patch_policies::countable(&self.settings.rulers, uncounted.as_deref())?;
+                let more = match patch_policies::limits_lines(&self.settings.rulers) {
                     true => store.cr_lines(&onto_tree, tree).await?,
                     false => 0,
                 };
                 let lines = added.saturating_add(removed).saturating_add(more);
                 let count = u64::try_from(files.len()).unwrap_or(u64::MAX);
-                reruled::measure(&self.settings.rulers, count, lines)?;
+                patch_policies::measure(&self.settings.rulers, count, lines)?;
                 (files, added, removed)
             }
         };
@@ -630,7 +630,7 @@ impl<'a> Work<'a, '_> {
         let store = self.store(base)?;
         let (onto, name) = match wanted_base(self.settings, texts)? {
             Some(name) => {
-                self.patiently(async || store.fetch(remote, &[(&name, FetchedRef::Base)]).await)
+                self.retrying(async || store.fetch(remote, &[(&name, FetchedRef::Base)]).await)
                     .await?;
                 (store.fetched(FetchedRef::Base).await?, name)
             }
@@ -687,8 +687,8 @@ impl<'a> Work<'a, '_> {
         rebased: &'s Rebased,
         base: &'s str,
         requests: &'s [(ChangeRequest, HeldPatch)],
-    ) -> Seen<'s> {
-        Seen {
+    ) -> RemoteState<'s> {
+        RemoteState {
             state,
             merged: &rebased.merged,
             base,
@@ -701,8 +701,8 @@ impl<'a> Work<'a, '_> {
     }
 
     /// Applies a decision that ends the delivery. Returns `false` when the delivery continues.
-    fn ended(&mut self, texts: &Texts, base: &str, rebased: &Rebased, decision: &Decision) -> bool {
-        let Decision::End {
+    fn ended(&mut self, texts: &Texts, base: &str, rebased: &Rebased, decision: &DeliveryDecision) -> bool {
+        let DeliveryDecision::End {
             outcome,
             url,
             commit,
@@ -724,7 +724,7 @@ impl<'a> Work<'a, '_> {
     }
 
     /// Runs a request to a remote, with retries when waiting may help.
-    async fn patiently<T>(&self, mut ask: impl AsyncFnMut() -> Result<T, RemoteError>) -> Result<T, DeliverStop> {
+    async fn retrying<T>(&self, mut ask: impl AsyncFnMut() -> Result<T, RemoteError>) -> Result<T, DeliverStop> {
         let mut failed = 0;
         loop {
             match ask().await {
@@ -732,7 +732,7 @@ impl<'a> Work<'a, '_> {
                 Err(RemoteError::Environment(why)) => return Err(DeliverStop::Environment(why)),
                 Err(RemoteError::Unreachable(why)) => {
                     failed += 1;
-                    self.settings.patience.before_retry(failed, None, &why).await?;
+                    self.settings.wait_budget.before_retry(failed, None, &why).await?;
                 }
             }
         }
@@ -749,7 +749,7 @@ impl<'a> Work<'a, '_> {
             let now = self.observe(&on, texts, base).await?;
             self.lists_all_requests = now.held.is_complete;
             let mut decision = decide(&self.seen(&now.state, &now.rebased, &on.route.base, &now.held.requests));
-            if let Decision::End { outcome, .. } = &mut decision
+            if let DeliveryDecision::End { outcome, .. } = &mut decision
                 && *outcome == DeliverOutcome::Unchanged
                 && tried_to_open
             {
@@ -760,7 +760,7 @@ impl<'a> Work<'a, '_> {
                 self.repair(&on, texts, &now.held.requests).await;
                 return Ok(());
             }
-            let Decision::Publish { push, update } = decision else {
+            let DeliveryDecision::Publish { push, update } = decision else {
                 return Ok(());
             };
             if round == 1 && update.is_some() && now.state == BranchState::Absent {
@@ -804,7 +804,7 @@ impl<'a> Work<'a, '_> {
                     }
                     Pushed::Refused(why) => return Err(DeliverStop::Environment(why)),
                     Pushed::Unreachable(why) => {
-                        settings.patience.before_retry(round, None, &why).await?;
+                        settings.wait_budget.before_retry(round, None, &why).await?;
                         continue;
                     }
                 }
@@ -822,7 +822,7 @@ impl<'a> Work<'a, '_> {
                 return Ok(());
             };
             tried_to_open = true;
-            settings.patience.before_retry(round, None, &why).await?;
+            settings.wait_budget.before_retry(round, None, &why).await?;
         }
         Err(DeliverStop::Service(format!(
             "branch and requests were changed by others {ROUNDS} times during the delivery"
@@ -840,7 +840,7 @@ impl<'a> Work<'a, '_> {
         };
         let store = self.store(base)?;
         store.know(base).await?;
-        let head = self.patiently(async || store.list(&upstream, &[]).await).await;
+        let head = self.retrying(async || store.list(&upstream, &[]).await).await;
         let head: Listed = head.map_err(|stop| match stop {
             DeliverStop::Environment(why) if self.is_unasked() => {
                 let names = settings.target.token_variables().join(" or ");
@@ -888,14 +888,14 @@ impl<'a> Work<'a, '_> {
     async fn observe(&self, on: &RemoteDelivery<'_>, texts: &Texts, base: &str) -> Result<Observed, DeliverStop> {
         let store = &on.store;
         let listed = self
-            .patiently(async || store.list(&on.remote, &[&texts.branch]).await)
+            .retrying(async || store.list(&on.remote, &[&texts.branch]).await)
             .await?;
         let there = listed.commit(&texts.branch).is_some();
         let mut own = Vec::new();
         match self.settings.into.is_none() {
             true => own.push((on.route.base.as_str(), FetchedRef::Base)),
             false => {
-                self.patiently(async || store.fetch(&on.upstream, &[(&on.route.base, FetchedRef::Base)]).await)
+                self.retrying(async || store.fetch(&on.upstream, &[(&on.route.base, FetchedRef::Base)]).await)
                     .await?
             }
         }
@@ -903,7 +903,7 @@ impl<'a> Work<'a, '_> {
             own.push((texts.branch.as_str(), FetchedRef::Branch));
         }
         if !own.is_empty() {
-            self.patiently(async || store.fetch(&on.remote, &own).await).await?;
+            self.retrying(async || store.fetch(&on.remote, &own).await).await?;
         }
         let onto = store.fetched(FetchedRef::Base).await?;
         let branch = match there {
@@ -945,7 +945,7 @@ impl<'a> Work<'a, '_> {
         let (Some(forge), Some(most)) = (&on.forge, self.settings.max_open) else {
             return Ok(false);
         };
-        let recipe = message::in_comment(&format!("{}: {} ", ours::RECIPE, texts.recipe));
+        let recipe = message::in_comment(&format!("{}: {} ", own_commits::RECIPE, texts.recipe));
         let counts = |request: &ChangeRequest| {
             message::unmarked(&request.body)
                 .1
@@ -1017,7 +1017,7 @@ impl<'a> Work<'a, '_> {
             MergeResult::Tree(tree) => tree.as_str(),
             MergeResult::Conflict(_) => "",
         };
-        ours::trailers(self.of, &texts.recipe, &rebased.patch_id, tree)
+        own_commits::trailers(self.of, &texts.recipe, &rebased.patch_id, tree)
     }
 
     /// The requests from the branch, each with the patch that it holds, as far as its texts say.
@@ -1080,7 +1080,7 @@ fn forge<'s>(settings: &'s DeliverSettings<'_>, route: &Route) -> Result<Option<
         dialect,
         api.clone(),
         token.clone(),
-        settings.patience,
+        settings.wait_budget,
         settings.quiet,
     )))
 }
@@ -1143,7 +1143,7 @@ mod tests {
         requests: &[(ChangeRequest, HeldPatch)],
         forge: bool,
     ) -> String {
-        let seen = Seen {
+        let seen = RemoteState {
             state,
             merged,
             base: "main",
@@ -1154,8 +1154,8 @@ mod tests {
             forge,
         };
         match decide(&seen) {
-            Decision::End { outcome, .. } => outcome.as_str().to_owned(),
-            Decision::Publish { push, update } => match (push, update.is_some()) {
+            DeliveryDecision::End { outcome, .. } => outcome.as_str().to_owned(),
+            DeliveryDecision::Publish { push, update } => match (push, update.is_some()) {
                 (true, true) => "push and update",
                 (true, false) => "push and open",
                 (false, false) => "open",

@@ -293,7 +293,7 @@ pub fn is_untouched(title: &str, description: &str) -> bool {
     let (body, lines) = unmarked(description);
     let Some(lines) = lines else { return false };
     let expected = crate::base::ids::sha256_hex(&[title.as_bytes(), b"\n", body.as_bytes()]);
-    super::ours::trailer(&lines, "Overnight-Text") == Some(&format!("sha256:{expected}"))
+    super::own_commits::trailer(&lines, "Overnight-Text") == Some(&format!("sha256:{expected}"))
 }
 
 fn settled(text: &str) -> String {
@@ -317,7 +317,7 @@ mod tests {
         assert!(!is_untouched("title", "no marker"));
         assert!(!is_untouched("title", &format!("{text}\n\na note below")));
         assert!(is_untouched("title", &format!("{text}\n \n")));
-        let held = super::super::ours::HeldPatch::of(&unmarked(&text).1.unwrap());
+        let held = super::super::own_commits::HeldPatch::of(&unmarked(&text).1.unwrap());
         assert!(held.is("1"));
     }
 

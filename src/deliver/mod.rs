@@ -13,10 +13,10 @@ pub mod forge;
 pub mod inert;
 pub mod local;
 pub mod message;
-pub mod ours;
-pub mod patience;
-pub mod reruled;
+pub mod own_commits;
+pub mod patch_policies;
 pub mod store;
+pub mod wait_budget;
 
 use serde::Serialize;
 use serde_json::Value;

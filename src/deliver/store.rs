@@ -3,8 +3,8 @@
 
 use super::DeliverStop;
 use super::address::RemoteAddress;
-use super::ours::{BranchState, HeldPatch, RawCommit};
-use super::patience::Patience;
+use super::own_commits::{BranchState, HeldPatch, RawCommit};
+use super::wait_budget::WaitBudget;
 use crate::base::ids::is_object_id;
 use crate::base::quote::first_names;
 use crate::process::own_git::{self, GitAccess, Scratch};
@@ -48,7 +48,7 @@ pub struct DeliveryStore<'a> {
     /// Masks secrets in git's messages.
     quiet: crate::base::secret::Redactor,
     /// Limits the time of requests to remotes.
-    patience: &'a Patience,
+    wait_budget: &'a WaitBudget,
 }
 
 /// The requested references that a remote has.
@@ -111,7 +111,7 @@ impl<'a> DeliveryStore<'a> {
         repository: Option<&Repository>,
         user: Vec<(String, String)>,
         quiet: crate::base::secret::Redactor,
-        patience: &'a Patience,
+        wait_budget: &'a WaitBudget,
     ) -> Result<Self, DeliverStop> {
         let scratch = Scratch::make(sha256).map_err(DeliverStop::Environment)?;
         let borrowed = repository.map(Repository::objects);
@@ -130,7 +130,7 @@ impl<'a> DeliveryStore<'a> {
             borrowed,
             user,
             quiet,
-            patience,
+            wait_budget,
         })
     }
 
@@ -181,7 +181,7 @@ impl<'a> DeliveryStore<'a> {
 
     /// Runs git with the user's configuration, for this remote.
     async fn reach(&self, args: &[&str], remote: &RemoteAddress) -> Result<Printed, RemoteError> {
-        let limit = self.patience.limit(REACH_TIME, "the git server");
+        let limit = self.wait_budget.limit(REACH_TIME, "the git server");
         let limit = limit.map_err(|stop| RemoteError::Unreachable(stop.to_string()))?;
         let mut env = self.user.clone();
         env.extend(
@@ -199,14 +199,14 @@ impl<'a> DeliveryStore<'a> {
         let began = Instant::now();
         let asked = user_git::git(&args, self.scratch.path(), &env, None, Some(GitAccess::Reach(&places)));
         let Ok(done) = tokio::time::timeout(limit, asked).await else {
-            self.patience.charge(began.elapsed(), true);
+            self.wait_budget.charge(began.elapsed(), true);
             return Err(RemoteError::Unreachable(format!(
                 "the git server: no answer within {:.1} s",
                 limit.as_secs_f64()
             )));
         };
         let answered = |printed: &Printed| printed.ok || is_answer(&self.said(&printed.stderr));
-        self.patience
+        self.wait_budget
             .charge(began.elapsed(), !done.as_ref().is_ok_and(answered));
         done.map_err(RemoteError::Environment)
     }

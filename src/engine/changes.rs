@@ -39,22 +39,30 @@ pub async fn measure(deps: &Deps, ledger: &mut Ledger, preconditions: &mut Preco
     // Background commands are stopped meanwhile, so that the tree does not change between snapshot and ruling.
     let _still = still(deps).await?;
     // Record the background commands that have ended, so that their changes are not attributed to whoever writes next.
-    // One that ends later is found by `Jobs::any_untold`.
+    // One that ends later is found by `Jobs::any_unreported`.
     exec::record_ended_jobs(deps, ledger)?;
     let now = ruled_snapshot(deps, &ledger.state).await?;
     let left = left_behind(deps, &ledger.state, baseline, &now)
         .await
-        .map_err(trouble)?;
+        .map_err(environment_error)?;
     let before = snapshot(ledger.state.own_tree(), baseline);
     let ruled = ruled::rule(deps, &ledger.state, baseline, (&before, &now), &left).await?;
     let out: BTreeSet<String> = left.union(&ruled.out).cloned().collect();
     let own = match out.is_empty() {
         true => now.clone(),
-        false => deps.shadow.without(&now, &before, &out).await.map_err(trouble)?,
+        false => deps
+            .shadow
+            .without(&now, &before, &out)
+            .await
+            .map_err(environment_error)?,
     };
     let started = ledger.state.started.as_ref();
     let commit = started.and_then(|started| started.base.commit.as_deref());
-    let delta = deps.shadow.delta_on(commit, baseline, &own).await.map_err(trouble)?;
+    let delta = deps
+        .shadow
+        .delta_on(commit, baseline, &own)
+        .await
+        .map_err(environment_error)?;
     ruled.check(deps, &delta)?;
     ruled.check_own(deps, &before, &own).await?;
     // A pipe or socket has no content to lose. A changed regular file that the patch cannot contain makes the patch
@@ -118,7 +126,7 @@ async fn ruled_snapshot(deps: &Deps, state: &RunState) -> Result<Snapshot, RunEr
     let exact = !has_live_writers(deps) || flush(deps).await;
     let (policies, by) = (Arc::clone(&deps.policies), ruled::author_of_ignore_files(deps, state));
     let may = move |path: &str| rule_change(&policies, path, by) == ChangeRuling::Allowed;
-    deps.shadow.ruled_snapshot(exact, may).await.map_err(trouble)
+    deps.shadow.ruled_snapshot(exact, may).await.map_err(environment_error)
 }
 
 /// Stops everything that may write the tree until the returned value is dropped.
@@ -308,8 +316,8 @@ pub async fn put_back(deps: &Deps, ledger: &mut Ledger) -> Result<(), RunError> 
             due.clone()
         }
     };
-    let now = deps.shadow.snapshot().await.map_err(trouble)?;
-    let differ = deps.shadow.changed_paths(&own, &now).await.map_err(trouble)?;
+    let now = deps.shadow.snapshot().await.map_err(environment_error)?;
+    let differ = deps.shadow.changed_paths(&own, &now).await.map_err(environment_error)?;
     failed.extend(
         due.into_iter()
             .filter(|path| differ.contains(&deps.shadow.at_top(path))),
@@ -349,7 +357,7 @@ pub async fn undo_check(
     .await
     {
         Ok(reverted) => return Ok(reverted),
-        Err(NotReverted::Unread(why)) => return Err(trouble(why)),
+        Err(NotReverted::Unread(why)) => return Err(environment_error(why)),
         Err(NotReverted::Unsaved(why)) => format!(
             "what changed while check {check} ran was not put back, because it could not be saved before: {why}; look at the tree \
              before it is used, and let git ignore what the check is meant to leave"
@@ -394,7 +402,7 @@ fn no_baseline() -> RunError {
     RunError::Environment("there is no baseline to compare the tree with".to_owned())
 }
 
-fn trouble(why: String) -> RunError {
+fn environment_error(why: String) -> RunError {
     RunError::Environment(format!("the changes cannot be read: {why}"))
 }
 
@@ -404,7 +412,7 @@ fn snapshot(tree: Option<&str>, base: &Snapshot) -> Snapshot {
 
 /// Whether nothing but checks of an earlier version ran since the last measurement, which put nothing back.
 fn only_checks_ran(deps: &Deps, state: &RunState) -> bool {
-    state.littered && !state.touched && !deps.scope.jobs.any_untold()
+    state.checks_left_changes && !state.touched && !deps.scope.jobs.any_unreported()
 }
 
 /// The paths in `now` that only checks of an earlier version changed, in a run that began with it: changed while nothing

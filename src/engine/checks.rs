@@ -94,11 +94,11 @@ pub async fn command(deps: &Deps, ledger: &mut Ledger, what: AuthorCommand<'_>) 
         check.end().await.map_err(RunError::Environment)?;
     }
     let finished = done.map_err(|error| not_run(error.to_string()))?;
-    if let Some(told) = finished.locks.told() {
+    if let Some(told) = finished.locks.message() {
         ledger.warn(GIT_LOCKS, told)?;
     }
     // An error even if the command passed: a process that is still alive could change the tree during later checks.
-    match process::survivors::told(deps.workspace.root()) {
+    match process::survivors::message(deps.workspace.root()) {
         Some(told) => Err(RunError::Environment(told)),
         None => Ok(finished),
     }

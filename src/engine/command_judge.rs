@@ -5,7 +5,7 @@ use crate::base::call::{ToolKind, ToolOrigin};
 use crate::base::grant::{Exec, ExecAnswer, ExecJudge};
 use crate::base::ruling::PolicyInput;
 use crate::base::sync::lock;
-use crate::policy::exec::{self, MachineProgram, MachinePrograms, SYSTEM_DIRS, Setting};
+use crate::policy::exec::{self, ExecContext, MachineProgram, MachinePrograms, SYSTEM_DIRS};
 use crate::policy::{PolicySet, ruled_commands};
 use crate::process::{Confinement, SandboxLevel, own_path};
 use crate::workspace::Workspace;
@@ -25,7 +25,7 @@ pub struct CommandJudge {
     kind: ToolKind,
     origin: ToolOrigin,
     args: Value,
-    setting: Setting,
+    setting: ExecContext,
     masked: Mutex<BTreeSet<String>>,
 }
 
@@ -59,7 +59,7 @@ impl CommandJudge {
             kind: asked.kind,
             origin: asked.origin.clone(),
             args: asked.args.clone(),
-            setting: Setting {
+            setting: ExecContext {
                 root: workspace.root().to_path_buf(),
                 path,
                 tree_path,

@@ -26,7 +26,7 @@ use crate::process;
 use crate::process::sides::Side;
 use crate::recipe::plan::{CheckWhat, PlanStep, StepWork};
 use crate::recipe::template;
-use crate::tools::notices::Unheard;
+use crate::tools::notices::LateAuthor;
 use crate::workspace::at_references;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -40,7 +40,7 @@ const UNRECORDED: &str =
 /// [`RunError::Environment`] if the plan has no step of this index; [`RunError::Journal`].
 pub fn begin(deps: &Deps, ledger: &mut Ledger, index: usize) -> Result<(), RunError> {
     let step = step(deps, index)?;
-    let wanted = next::is_wanted(&ledger.state, &deps.plan, step).unwrap_or(false);
+    let wanted = next::condition_holds(&ledger.state, &deps.plan, step).unwrap_or(false);
     let run = match &step.work {
         StepWork::Run { .. } if !wanted => None,
         // If the command cannot be rendered, the error is reported when the command runs.
@@ -502,8 +502,8 @@ pub fn notice(deps: &Deps, ledger: &mut Ledger) -> Result<(), JournalError> {
     }
     for (by, undone) in deps.scope.notices.take_undone() {
         let by = match &by {
-            Unheard::Server(name) => ChangedBy::Server(name),
-            Unheard::Call(call) => ChangedBy::Call(call),
+            LateAuthor::Server(name) => ChangedBy::Server(name),
+            LateAuthor::Call(call) => ChangedBy::Call(call),
         };
         exec::record_undone(ledger, &by, &undone)?;
     }
@@ -553,7 +553,7 @@ pub async fn finish(
     if outcome.verdict.is_success() && !ledger.state.stale() {
         outcome = verdict::outcome(&ledger.state, &deps.plan);
     }
-    if let Some(told) = process::survivors::told(deps.workspace.root()) {
+    if let Some(told) = process::survivors::message(deps.workspace.root()) {
         outcome = outcome.and(RunOutcome::new(Verdict::Environment, "environment", told));
     }
     // What ended only now may have been denied, too.

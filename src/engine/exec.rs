@@ -11,7 +11,7 @@ use crate::base::grant::{ExecJudge, JudgedPrograms, Undone, Writes};
 use crate::base::ids::{CallId, StepId};
 use crate::base::ruling::{PolicyInput, Ruling};
 use crate::journal::JournalError;
-use crate::policy::{Author, PolicySet, WishedLevel};
+use crate::policy::{Author, PolicySet, RequestedLevel};
 use crate::process::Confinement;
 use crate::workspace::Workspace;
 use std::collections::HashSet;
@@ -55,7 +55,7 @@ pub fn bounds(
 pub fn is_witnessed(policies: &PolicySet, confinement: Option<&Confinement>) -> bool {
     match confinement {
         Some(confinement) => confinement.witness,
-        None => policies.sandbox().level != WishedLevel::None,
+        None => policies.sandbox().level != RequestedLevel::None,
     }
 }
 
@@ -90,7 +90,7 @@ pub fn record_ended_jobs(deps: &Deps, ledger: &mut Ledger) -> Result<bool, Journ
         });
         record_executed(ledger, &job.call, &job.judged)?;
         record_undone(ledger, &ChangedBy::Call(&job.call), &job.undone)?;
-        if let Some(told) = job.locks.told() {
+        if let Some(told) = job.locks.message() {
             ledger.warn(GIT_LOCKS, told)?;
         }
         if job.writes {

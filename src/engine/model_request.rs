@@ -322,7 +322,7 @@ fn estimate_missing(bytes: u64, reply: &mut Reply) {
 }
 
 /// A reply with its duration and cost.
-struct Given {
+struct PaidReply {
     reply: Reply,
     took_ms: u64,
     cost_micros: Option<u64>,
@@ -412,7 +412,7 @@ async fn once(
     ledger: &mut Ledger,
     request: &ModelRequest<'_>,
     bytes: u64,
-) -> Result<Result<Given, ProviderError>, RunError> {
+) -> Result<Result<PaidReply, ProviderError>, RunError> {
     let begun = Instant::now();
     let retries = Mutex::new(Vec::new());
     let price: Price<'_> = deps.price.as_ref();
@@ -477,7 +477,7 @@ async fn once(
         outcome.message = format!("{}; {}", outcome.message, error.message);
         return Err(RunError::Ended(outcome));
     }
-    Ok(answer.map(|reply| Given {
+    Ok(answer.map(|reply| PaidReply {
         took_ms: since(begun),
         cost_micros: match deps.provider.info().recorded {
             true => deps.provider.charged(request.turn, request.digest),

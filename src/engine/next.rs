@@ -10,7 +10,7 @@ use crate::base::call::CallState;
 use crate::base::event::PromptReason;
 use crate::base::ids::CallId;
 use crate::base::message::StopReason;
-use crate::base::outcome::{COMMAND, NOT_WANTED, RunOutcome, StepResult, StepStatus, Verdict};
+use crate::base::outcome::{COMMAND, CONDITION_FALSE, RunOutcome, StepResult, StepStatus, Verdict};
 use crate::base::secret::{last_line, shortened};
 use crate::policy::Author;
 use crate::recipe::Plan;
@@ -124,7 +124,7 @@ pub fn ends_the_run(state: &RunState, plan: &Plan) -> bool {
 ///
 /// # Errors
 /// The condition cannot be evaluated with these values.
-pub fn is_wanted(state: &RunState, plan: &Plan, step: &PlanStep) -> Result<bool, TemplateError> {
+pub fn condition_holds(state: &RunState, plan: &Plan, step: &PlanStep) -> Result<bool, TemplateError> {
     match &step.when {
         None => Ok(true),
         Some(when) => template::condition(when, &plan.scope(&state.outputs)),
@@ -135,12 +135,12 @@ fn open(state: &RunState, plan: &Plan, step: &PlanStep) -> Next {
     // Once something of the step was done, its condition is not evaluated again.
     let untouched = state.progress.attempt == 0 && state.progress.checks.is_empty();
     if let (true, Some(when)) = (untouched, &step.when) {
-        match is_wanted(state, plan, step) {
+        match condition_holds(state, plan, step) {
             Ok(true) => {}
             Ok(false) => {
                 return Next::StepDone(StepResult {
                     status: StepStatus::Skipped,
-                    reason: NOT_WANTED.to_owned(),
+                    reason: CONDITION_FALSE.to_owned(),
                     message: format!("its condition does not hold: {}", when.trim()),
                     output: String::new(),
                     cut: false,

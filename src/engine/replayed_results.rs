@@ -26,11 +26,11 @@ use std::path::Path;
 
 /// How a call of a replay is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum ResultSource {
     /// Run it and use its real result.
     Real,
     /// Run it, but give the model the recorded result.
-    RunButTell,
+    RunAndSubstitute,
     /// Do not run it; use the recorded result.
     Recorded,
     /// Run it; if its output differs, give the model the recorded one.
@@ -54,8 +54,8 @@ pub fn prepared(
     let output = recorded.results.get(id).cloned();
     let kept = recorded.kept.clone();
     match answer(spec, args, !prepared.access.urls.is_empty(), output.as_ref()) {
-        Answer::Real => prepared,
-        Answer::Recorded => PreparedCall {
+        ResultSource::Real => prepared,
+        ResultSource::Recorded => PreparedCall {
             work: Box::new(move |context| {
                 Box::pin(async move {
                     let output = output.ok_or_else(missing)?;
@@ -65,8 +65,8 @@ pub fn prepared(
             }),
             ..prepared
         },
-        Answer::Soft if recorded.strict => prepared,
-        Answer::Soft => {
+        ResultSource::Soft if recorded.strict => prepared,
+        ResultSource::Soft => {
             let (work, title) = (prepared.work, prepared.title.clone());
             PreparedCall {
                 work: Box::new(move |context| {
@@ -78,7 +78,7 @@ pub fn prepared(
                 ..prepared
             }
         }
-        Answer::RunButTell => {
+        ResultSource::RunAndSubstitute => {
             let work = prepared.work;
             PreparedCall {
                 work: Box::new(move |context| {
@@ -176,18 +176,18 @@ fn missing() -> ToolError {
     )
 }
 
-fn answer(spec: &ToolSpec, args: &Value, has_urls: bool, output: Option<&ToolOutput>) -> Answer {
+fn answer(spec: &ToolSpec, args: &Value, has_urls: bool, output: Option<&ToolOutput>) -> ResultSource {
     let failure = output.and_then(|output| output.error.as_ref());
     if failure.is_some_and(|failure| failure.kind == "interrupted") {
-        return Answer::Recorded;
+        return ResultSource::Recorded;
     }
     let is_background = || args.get("is_background").and_then(Value::as_bool) == Some(true);
     match spec.effects.replayed {
-        _ if has_urls => Answer::Recorded,
-        Replayed::Recorded => Answer::Recorded,
-        Replayed::RunsSoftly if spec.kind == ToolKind::Execute && is_background() => Answer::RunButTell,
-        Replayed::RunsSoftly => Answer::Soft,
-        Replayed::Runs => Answer::Real,
+        _ if has_urls => ResultSource::Recorded,
+        Replayed::Recorded => ResultSource::Recorded,
+        Replayed::RunsSoftly if spec.kind == ToolKind::Execute && is_background() => ResultSource::RunAndSubstitute,
+        Replayed::RunsSoftly => ResultSource::Soft,
+        Replayed::Runs => ResultSource::Real,
     }
 }
 
@@ -215,21 +215,21 @@ mod tests {
     #[test]
     fn what_cannot_be_done_twice_is_told_from_the_recording() {
         let told = |name: &str, args: Value| answer(&spec(name), &args, false, None);
-        assert_eq!(told("read_file", json!({})), Answer::Real);
-        assert_eq!(told("write_file", json!({})), Answer::Real);
-        assert_eq!(told("grep_search", json!({})), Answer::Real);
-        assert_eq!(told("google_web_search", json!({})), Answer::Recorded);
-        assert_eq!(told("web_fetch", json!({})), Answer::Recorded);
-        assert_eq!(told("save_memory", json!({})), Answer::Recorded);
-        assert_eq!(told("read_background_output", json!({})), Answer::Recorded);
-        assert_eq!(told("run_shell_command", json!({})), Answer::Soft);
+        assert_eq!(told("read_file", json!({})), ResultSource::Real);
+        assert_eq!(told("write_file", json!({})), ResultSource::Real);
+        assert_eq!(told("grep_search", json!({})), ResultSource::Real);
+        assert_eq!(told("google_web_search", json!({})), ResultSource::Recorded);
+        assert_eq!(told("web_fetch", json!({})), ResultSource::Recorded);
+        assert_eq!(told("save_memory", json!({})), ResultSource::Recorded);
+        assert_eq!(told("read_background_output", json!({})), ResultSource::Recorded);
+        assert_eq!(told("run_shell_command", json!({})), ResultSource::Soft);
         let background = json!({ "is_background": true });
-        assert_eq!(told("run_shell_command", background), Answer::RunButTell);
+        assert_eq!(told("run_shell_command", background), ResultSource::RunAndSubstitute);
         let remote = answer(&spec("docs__find"), &json!({}), true, None);
-        assert_eq!(remote, Answer::Recorded);
+        assert_eq!(remote, ResultSource::Recorded);
         let interrupted = ToolOutput::failure("interrupted", "effect unknown");
         let again = answer(&spec("write_file"), &json!({}), false, Some(&interrupted));
-        assert_eq!(again, Answer::Recorded, "nobody knows what it did");
+        assert_eq!(again, ResultSource::Recorded, "nobody knows what it did");
     }
 
     fn made(passed: bool, output: &str) -> CheckResult {

@@ -43,7 +43,7 @@ pub async fn run(
             Some(outcome) => Err(RunError::Ended(outcome)),
             None => turn.perform(deps, ledger, &mut preconditions, step).await,
         };
-        let done = match (done, process::survivors::told(deps.workspace.root())) {
+        let done = match (done, process::survivors::message(deps.workspace.root())) {
             (Ok(()), Some(told)) => Err(RunError::Environment(told)),
             (done, _) => done,
         };

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 const WAVE: usize = 8;
 
 /// Time limit for preparing one call, and for the ruling on it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A call that may run now.
 struct Ready {
@@ -221,7 +221,7 @@ async fn ruled(
 }
 
 /// Runs work without effects on another thread, so that the deadline and signals are obeyed meanwhile. `None`: it took
-/// longer than [`PATIENCE`].
+/// longer than [`TIMEOUT`].
 ///
 /// # Errors
 /// The run ended first.
@@ -229,7 +229,7 @@ async fn aside<T: Send + 'static>(
     deps: &Deps,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Option<T>, RunError> {
-    let until = deps.deadline().min(Instant::now() + PATIENCE);
+    let until = deps.deadline().min(Instant::now() + TIMEOUT);
     if let Some(done) = waited_for(until, &deps.interrupt.token, work).await {
         return Ok(Some(done));
     }
@@ -268,7 +268,7 @@ async fn prepare(
     Ok(prepared.unwrap_or_else(|| {
         let message = format!(
             "the call could not be prepared within {} s; nothing was done. Split it into several calls",
-            PATIENCE.as_secs()
+            TIMEOUT.as_secs()
         );
         Err(ToolError::model("timeout", message))
     }))

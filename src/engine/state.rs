@@ -10,7 +10,7 @@ pub mod replies;
 pub use changes::MOST_NAMED;
 
 use super::history_size::{Reported, size};
-use super::stuck_detection::{Sameness, echoes};
+use super::stuck_detection::{RepetitionDetector, echoes};
 use crate::base::budget::Spent;
 use crate::base::call::{CallState, ToolCall, ToolOutput, ToolSpec};
 use crate::base::event::{Event, EventKind, GivenPrompt, PatchTaken, PromptReason, RunStarted};
@@ -197,14 +197,14 @@ pub struct RunState {
     pub refused_commands: Vec<(String, Undone)>,
     /// Whether checks ran since the last measurement that may have left changes in the tree, as those of earlier versions
     /// did; changes made meanwhile are attributed to them.
-    pub littered: bool,
+    pub checks_left_changes: bool,
     /// What checks changed in the tree and was put back, each path with the last of these checks; at most 1,000.
     pub put_back_after: BTreeMap<String, String>,
     /// The patches in the run directory that bring this back.
     pub put_back_patches: BTreeSet<String>,
     /// How often in a row the same calls had the same results.
     pub repeats: u32,
-    sameness: Sameness,
+    repetition: RepetitionDetector,
     /// Replies in a row that only repeat themselves.
     pub echoes: u32,
     pub confined: Option<String>,
@@ -267,7 +267,7 @@ impl RunState {
                 put_back_patch,
                 ..
             } => {
-                self.littered |= check.exit.is_some() && put_back.is_none();
+                self.checks_left_changes |= check.exit.is_some() && put_back.is_none();
                 let paths = put_back.as_deref().unwrap_or_default();
                 self.note_put_back(&check.name, paths, put_back_patch.as_deref());
                 self.progress.checks.push(check.clone());
@@ -296,7 +296,7 @@ impl RunState {
                 }
                 self.patch = Some(patch.clone());
                 self.touched = false;
-                self.littered = false;
+                self.checks_left_changes = false;
                 self.author = None;
                 // Files that still have a denied change are in the new list, and are restored again.
                 self.not_put_back.clear();
@@ -358,7 +358,7 @@ impl RunState {
     /// What repeated itself before is not held against a new task or a fresh attempt.
     fn forget_repeats(&mut self) {
         self.repeats = 0;
-        self.sameness = Sameness::default();
+        self.repetition = RepetitionDetector::default();
         self.echoes = 0;
     }
 
@@ -531,7 +531,7 @@ impl RunState {
 
     /// Whether the tree may have changed since the last measurement.
     pub fn stale(&self) -> bool {
-        self.touched || self.littered
+        self.touched || self.checks_left_changes
     }
 
     /// Whether the run has changed files, as of the last measurement. Without a baseline nothing that could change a

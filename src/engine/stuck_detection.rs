@@ -14,13 +14,13 @@ const LENGTH: usize = 1_200;
 
 /// The last turns, each as one text of its calls and results.
 #[derive(Clone, Debug, Default)]
-pub struct Sameness {
+pub struct RepetitionDetector {
     last: VecDeque<String>,
     /// For cycles of one, two, … turns: how many turns in a row equal the turn one cycle before.
     runs: [u32; CYCLE],
 }
 
-impl Sameness {
+impl RepetitionDetector {
     /// Adds a turn. Returns how often in a row the same turn or cycle was made; 1 for a new one.
     pub fn note(&mut self, turn: &str) -> u32 {
         let mut most = 0;
@@ -64,8 +64,8 @@ mod tests {
     use super::*;
 
     fn most(turns: &[&str]) -> u32 {
-        let mut sameness = Sameness::default();
-        turns.iter().map(|turn| sameness.note(turn)).max().unwrap_or(0)
+        let mut repetition = RepetitionDetector::default();
+        turns.iter().map(|turn| repetition.note(turn)).max().unwrap_or(0)
     }
 
     #[test]
@@ -95,11 +95,11 @@ mod tests {
             1,
             "output that grows"
         );
-        let mut sameness = Sameness::default();
+        let mut repetition = RepetitionDetector::default();
         for turn in ["a", "a", "a", "a", "b"] {
-            sameness.note(turn);
+            repetition.note(turn);
         }
-        assert_eq!(sameness.note("a"), 1, "it went another way in between");
+        assert_eq!(repetition.note("a"), 1, "it went another way in between");
     }
 
     #[test]

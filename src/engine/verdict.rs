@@ -110,7 +110,7 @@ pub fn failed_step(state: &RunState) -> Option<(&str, &StepResult)> {
 /// Whether a step was skipped by its condition.
 fn was_skipped(state: &RunState, step: &PlanStep) -> bool {
     let mut results = state.results.iter();
-    results.any(|(id, result)| *id == step.id && result.was_not_wanted())
+    results.any(|(id, result)| *id == step.id && result.is_condition_false())
 }
 
 /// The step that gives the answer for the response schema, if its condition skipped it.
@@ -132,8 +132,8 @@ fn all_asking(state: &RunState, plan: &Plan, says: fn(&StepResult) -> bool) -> b
 }
 
 /// Whether every step that asks a model was skipped by its condition, so that nothing had to be done.
-fn nothing_was_wanted(state: &RunState, plan: &Plan) -> bool {
-    all_asking(state, plan, StepResult::was_not_wanted)
+fn all_steps_skipped(state: &RunState, plan: &Plan) -> bool {
+    all_asking(state, plan, StepResult::is_condition_false)
 }
 
 /// Whether every step that asks a model was skipped, by its condition or because its checks passed already.
@@ -144,7 +144,10 @@ fn no_model_was_needed(state: &RunState, plan: &Plan) -> bool {
 /// The last line that a step printed before the first step that asks a model, with the step's id. The line usually says
 /// why nothing had to be done.
 fn last_line(state: &RunState) -> Option<(&str, String)> {
-    let before = state.results.iter().take_while(|(_, result)| !result.was_not_wanted());
+    let before = state
+        .results
+        .iter()
+        .take_while(|(_, result)| !result.is_condition_false());
     let lines = before.filter_map(|(step, result)| {
         let line = secret::last_line(&result.output, MAX_LINE)?;
         Some((step.as_str(), line))
@@ -207,7 +210,7 @@ pub fn outcome(state: &RunState, plan: &Plan) -> RunOutcome {
     match state.changed() {
         true => RunOutcome::new(Verdict::Passed, "", "every step and check passed"),
         // Such a run has no answer, though its recipe may promise one.
-        false if nothing_was_wanted(state, plan) => {
+        false if all_steps_skipped(state, plan) => {
             let what = "no model was asked: the `when` of every step that asks one was false; nothing was changed";
             let printed =
                 last_line(state).map_or(String::new(), |(step, line)| format!("; step {step} printed: {line}"));

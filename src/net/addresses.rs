@@ -36,7 +36,7 @@ fn v4(address: Ipv4Addr) -> bool {
 }
 
 fn v6(address: Ipv6Addr) -> bool {
-    if let Some(inner) = carried(address) {
+    if let Some(inner) = embedded_v4(address) {
         return v4(inner);
     }
     let [a, b, c, ..] = address.segments();
@@ -49,7 +49,7 @@ fn v6(address: Ipv6Addr) -> bool {
 }
 
 /// The IPv4 address that an IPv6 address embeds.
-fn carried(address: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let s = address.segments();
     let low = |high: u16, low: u16| {
         let [a, b] = high.to_be_bytes();

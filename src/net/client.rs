@@ -155,7 +155,7 @@ impl Client {
             .await
             .map_err(HttpError::Ended)?
             .map_err(|_| HttpError::Late(self.limits.first_byte))?
-            .map_err(|error| trouble(&error, &address))?;
+            .map_err(|error| http_error(&error, &address))?;
         Ok(ResponseHead {
             status: response.status().as_u16(),
             response,
@@ -214,7 +214,7 @@ impl ResponseHead {
                 Some(_) => HttpError::Late(self.limits.first_byte),
                 None => HttpError::Broken(format!("the response stalled for {}", seconds(patience))),
             })?
-            .map_err(|error| trouble(&error, &self.address()))?;
+            .map_err(|error| http_error(&error, &self.address()))?;
         let Some(piece) = piece else { return Ok(None) };
         self.taken = self.taken.saturating_add(piece.len());
         if self.taken > self.limits.body {
@@ -241,7 +241,7 @@ impl ResponseHead {
     }
 
     /// Shortens the idle limit: all that is needed has been received.
-    pub fn hurry(&mut self) {
+    pub fn shorten_idle_limit(&mut self) {
         self.limits.silence = self.limits.silence.min(Duration::from_secs(2));
     }
 
@@ -299,7 +299,7 @@ fn shown(url: &reqwest::Url) -> String {
 }
 
 /// Reports the innermost cause, which says what happened; the outer ones repeat the address, with its query.
-fn trouble(error: &reqwest::Error, address: &str) -> HttpError {
+fn http_error(error: &reqwest::Error, address: &str) -> HttpError {
     let said = match error.source() {
         Some(_) => innermost(error),
         None => "the connection failed".to_owned(),

@@ -54,7 +54,7 @@ pub struct ServiceState {
 
 /// Why a request may not be sent.
 #[derive(Debug)]
-pub enum Barred {
+pub enum GateRefusal {
     /// The key was refused or the quota is used up: the reason that the service gave another run.
     Closed(String),
     /// The wait was cancelled.
@@ -100,13 +100,13 @@ impl RequestGate {
         model: &str,
         deadline: Instant,
         cancel: &CancellationToken,
-    ) -> Result<(), Barred> {
+    ) -> Result<(), GateRefusal> {
         let mut slot = None;
         loop {
             let whole = self.service(&Self::name(&[service])).unwrap_or_default();
             let own = self.service(&Self::name(&[service, model])).unwrap_or_default();
             if let Some(reason) = whole.closed.or(own.closed) {
-                return Err(Barred::Closed(reason));
+                return Err(GateRefusal::Closed(reason));
             }
             let now = now_ms();
             if slot.is_none() && whole.until <= now {
@@ -119,7 +119,7 @@ impl RequestGate {
             let length = Duration::from_millis(until - now).min(LOOK);
             match pause(length, deadline, cancel).await {
                 WaitEnd::Over => {}
-                end => return Err(Barred::Ended(end)),
+                end => return Err(GateRefusal::Ended(end)),
             }
         }
     }
@@ -265,7 +265,7 @@ mod tests {
         gate.close("https://a", "gemini/x", "the key is refused");
         assert!(matches!(
             gate.pass("https://a", "gemini/y", soon(), &cancel).await,
-            Err(Barred::Closed(_))
+            Err(GateRefusal::Closed(_))
         ));
         assert_eq!(gate.services().len(), 1);
         assert!(gate.services().iter().all(|service| !service.of_model));
@@ -279,7 +279,7 @@ mod tests {
         let cancel = CancellationToken::new();
         gate.close_model("https://a", "gemini/x", &"ä".repeat(REASON));
         gate.close_model("https://a", "gemini/x", "a later one");
-        let Err(Barred::Closed(reason)) = gate.pass("https://a", "gemini/x", soon(), &cancel).await else {
+        let Err(GateRefusal::Closed(reason)) = gate.pass("https://a", "gemini/x", soon(), &cancel).await else {
             panic!("the model is closed");
         };
         assert_eq!(reason, "ä".repeat(REASON / 2));

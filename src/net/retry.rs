@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 /// The kind of failure, as far as waiting is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum RetryKind {
     /// No connection. The address may be wrong, so retries end soon.
     Connect,
     /// The service is overloaded or failing.
@@ -15,7 +15,7 @@ pub enum Pace {
 
 /// Attempts and waits for one kind of failure.
 #[derive(Clone, Copy, Debug)]
-pub struct Steps {
+pub struct Backoff {
     /// Attempts, the first one included.
     pub attempts: u32,
     /// The first wait; it doubles each time.
@@ -26,9 +26,9 @@ pub struct Steps {
 /// All limits together.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
-    pub connect: Steps,
-    pub service: Steps,
-    pub answer: Steps,
+    pub connect: Backoff,
+    pub service: Backoff,
+    pub answer: Backoff,
     /// Limit of a wait that the service asks for; a longer one ends the request.
     pub asked_most: Duration,
     /// Limit of all waits of one request together.
@@ -37,7 +37,7 @@ pub struct Schedule {
 
 impl Default for Schedule {
     fn default() -> Self {
-        let steps = |attempts, first, most| Steps {
+        let steps = |attempts, first, most| Backoff {
             attempts,
             first: Duration::from_millis(first),
             most: Duration::from_millis(most),
@@ -67,16 +67,16 @@ impl Schedule {
     /// requested; `chance`, in 0..1, spreads the wait: up by at most a fifth when it was requested, otherwise by ±30 %.
     pub fn next(
         &self,
-        pace: Pace,
+        retry_kind: RetryKind,
         failed: u32,
         asked: Option<Duration>,
         waited: Duration,
         chance: f64,
     ) -> RetryDecision {
-        let steps = match pace {
-            Pace::Connect => self.connect,
-            Pace::Service => self.service,
-            Pace::Answer => self.answer,
+        let steps = match retry_kind {
+            RetryKind::Connect => self.connect,
+            RetryKind::Service => self.service,
+            RetryKind::Answer => self.answer,
         };
         if failed >= steps.attempts {
             return RetryDecision::Exhausted;
@@ -179,17 +179,17 @@ mod tests {
     fn waits_double_up_to_a_bound_and_end() {
         let schedule = Schedule::default();
         let waits: Vec<RetryDecision> = (1..=8)
-            .map(|failed| schedule.next(Pace::Service, failed, None, Duration::ZERO, 0.5))
+            .map(|failed| schedule.next(RetryKind::Service, failed, None, Duration::ZERO, 0.5))
             .collect();
         let seconds: Vec<RetryDecision> = [1, 2, 4, 8, 16, 30, 30].map(|n| RetryDecision::Wait(SECOND * n)).into();
         assert_eq!(waits[..7], seconds);
         assert_eq!(waits[7], RetryDecision::Exhausted);
         assert_eq!(
-            schedule.next(Pace::Answer, 4, None, Duration::ZERO, 0.5),
+            schedule.next(RetryKind::Answer, 4, None, Duration::ZERO, 0.5),
             RetryDecision::Exhausted
         );
         assert_eq!(
-            schedule.next(Pace::Connect, 5, None, Duration::ZERO, 0.5),
+            schedule.next(RetryKind::Connect, 5, None, Duration::ZERO, 0.5),
             RetryDecision::Exhausted
         );
     }
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_kept_to_but_bounded() {
         let schedule = Schedule::default();
-        let next = |asked, waited| schedule.next(Pace::Service, 1, Some(asked), waited, 1.0);
+        let next = |asked, waited| schedule.next(RetryKind::Service, 1, Some(asked), waited, 1.0);
         assert_eq!(next(SECOND * 40, Duration::ZERO), RetryDecision::Wait(SECOND * 48));
         assert_eq!(next(SECOND * 301, Duration::ZERO), RetryDecision::TooLong(SECOND * 301));
         assert_eq!(next(SECOND * 300, SECOND * 600), RetryDecision::TooLong(SECOND * 360));
@@ -258,7 +258,7 @@ mod tests {
         fn waits_are_bounded(failed in 1u32..100, asked in prop::option::of(0u64..1_000), waited in 0u64..1_000, chance in 0.0f64..1.0) {
             let schedule = Schedule::default();
             let waited = SECOND * u32::try_from(waited).unwrap();
-            match schedule.next(Pace::Service, failed, asked.map(Duration::from_secs), waited, chance) {
+            match schedule.next(RetryKind::Service, failed, asked.map(Duration::from_secs), waited, chance) {
                 RetryDecision::Wait(wait) => prop_assert!(waited + wait <= schedule.total && wait <= schedule.asked_most.mul_f64(1.2)),
                 RetryDecision::Exhausted => prop_assert!(failed >= 8),
                 RetryDecision::TooLong(_) => {}

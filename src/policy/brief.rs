@@ -9,7 +9,7 @@ use super::files::PathPattern;
 use super::intersect::intersection;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, SHELL, builtin_touches, needs_no_rule};
 use super::shell;
-use crate::base::call::{ToolKind, ToolOrigin, ToolSpec, Touches};
+use crate::base::call::{ArgumentTarget, ToolKind, ToolOrigin, ToolSpec};
 use crate::base::ruling::Decision;
 use crate::base::secret;
 use crate::diag::render::escape;
@@ -272,10 +272,10 @@ fn could_fit(rule: &Rule, tool: &str, origin: &ToolOrigin) -> bool {
     if *origin != ToolOrigin::Builtin || !rule.is_narrowed() {
         return true;
     }
-    match builtin_touches(tool).unwrap_or(Touches::Nothing) {
-        Touches::Commands => true,
-        Touches::Urls => rule.hosts.is_some(),
-        Touches::Nothing => false,
+    match builtin_touches(tool).unwrap_or(ArgumentTarget::Nothing) {
+        ArgumentTarget::Commands => true,
+        ArgumentTarget::Urls => rule.hosts.is_some(),
+        ArgumentTarget::Nothing => false,
         _ => rule.paths.is_some(),
     }
 }

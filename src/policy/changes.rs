@@ -7,7 +7,7 @@ use super::needs::Need;
 use super::rule_match::{file_fits, forbids, path_fits};
 use super::shell::{CommandRefusal, FileUse};
 use crate::base::access::ResolvedPath;
-use crate::base::call::{ToolSpec, Touches};
+use crate::base::call::{ArgumentTarget, ToolSpec};
 use crate::base::ruling::PolicyInput;
 use crate::tools::{CommandAccessKind, builtin_for, builtin_spec, file_writers};
 use serde_json::Value;
@@ -60,7 +60,7 @@ pub fn rule_change(set: &PolicySet, path: &str, by: Author) -> ChangeRuling {
     let of = |tool: &'static ToolSpec| Writer {
         asked: call_of(tool),
         need: match tool.effects.touches {
-            Touches::Commands => Need::ShellWrite(&used, None),
+            ArgumentTarget::Commands => Need::ShellWrite(&used, None),
             _ => Need::Write(&place),
         },
     };

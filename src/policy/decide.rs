@@ -3,11 +3,11 @@
 
 mod coverage;
 
+use super::alternatives;
 use super::bounds::refuse;
 use super::changes::{Author, ChangeRuling, rule_change};
 use super::files::PathPattern;
 use super::model::{Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, RuledCommand, Uses};
-use super::nearest;
 use super::needs::{MAX_NEEDS, Need, gather, line, prefix_of, typed_line, written};
 use super::profiles::{SideEffects, WriteExtent};
 use super::rule_match::{OTHER_TOOL, allows, forbids, modifies, only_searches, with_scheme};
@@ -22,7 +22,7 @@ use coverage::Coverage;
 /// Rules on one call like [`decide_with`]; programs count as judged at their exec unless a file requests the sandbox
 /// level `none`.
 pub fn decide(set: &PolicySet, asked: &PolicyInput<'_>, access: &Access, fs_view: &FsView<'_>, uses: &Uses) -> Ruling {
-    let witness = set.sandbox().level != super::WishedLevel::None;
+    let witness = set.sandbox().level != super::RequestedLevel::None;
     decide_with(set, asked, access, fs_view, uses, witness)
 }
 
@@ -546,7 +546,7 @@ impl Judge<'_> {
         let coverage = self.coverage(policy, suspend.map(|(rule, _)| rule));
         considered.extend(coverage.considered.iter().cloned());
         let ruling = if let Some((need, refusal)) = refused {
-            let ruling = denied(with_instead(refusal, nearest::known(self.set, need)));
+            let ruling = denied(with_instead(refusal, alternatives::known(self.set, need)));
             let by_path = deny.filter(|(rule, _)| rule.paths.is_some() && need.place().is_some());
             match by_path.filter(|(_, denied)| denied.place() == need.place()) {
                 Some((rule, _)) => Ruling {
@@ -608,7 +608,7 @@ impl Judge<'_> {
         let fix = if suspends {
             "a person approves it with `overnight resume RUN --approve CALL`".to_owned()
         } else {
-            let instead = nearest::instead(self.set, &need).unwrap_or_else(|| "use another approach".to_owned());
+            let instead = alternatives::instead(self.set, &need).unwrap_or_else(|| "use another approach".to_owned());
             format!("{instead}; or narrow rule {} with `except`", rule.name)
         };
         Ruling {
@@ -629,8 +629,8 @@ impl Judge<'_> {
         let file = policy.source.name.rsplit('/').next().unwrap_or_default();
         let instead = match &near {
             // A problem with the words of a known program is more useful than suggesting another command.
-            Some(_) => nearest::known(self.set, need),
-            None => nearest::instead(self.set, need),
+            Some(_) => alternatives::known(self.set, need),
+            None => alternatives::instead(self.set, need),
         };
         let refusal = near.unwrap_or_else(|| {
             CommandRefusal::new(

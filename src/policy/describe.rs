@@ -2,7 +2,7 @@
 
 use super::lint::behind;
 use super::model::{
-    CommandPrefix, Policy, PolicySet, Rule, RuleEffect, RuleRuns, RuleWrites, SHELL, ToolPattern, WishedLevel,
+    CommandPrefix, Policy, PolicySet, RequestedLevel, Rule, RuleEffect, RuleRuns, RuleWrites, SHELL, ToolPattern,
 };
 use crate::base::budget::Budget;
 use crate::base::quote::counted;
@@ -34,7 +34,7 @@ pub fn describe(set: &PolicySet) -> String {
         format!("network to {}", wish.network.join(", "))
     };
     match wish.level {
-        WishedLevel::None => {
+        RequestedLevel::None => {
             out.push_str("Commands run without a sandbox: they can use the network and do whatever this user can.\n");
         }
         level => {

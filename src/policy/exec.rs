@@ -24,7 +24,7 @@ pub const SYSTEM_DIRS: [&str; 4] = ["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
 
 /// The data that is the same for all execs of one command.
 #[derive(Clone, Debug, Default)]
-pub struct Setting {
+pub struct ExecContext {
     /// Canonical root of the workspace.
     pub root: PathBuf,
     /// Directories in which the command looks for programs (its `PATH`), if they existed before it started: directories
@@ -50,7 +50,7 @@ pub struct Setting {
     pub masks: bool,
 }
 
-impl Setting {
+impl ExecContext {
     /// Whether the command may write this path outside the workspace.
     fn may_write(&self, path: &Path) -> bool {
         let dirs = self.writable.iter().filter(|dir| path.starts_with(dir));
@@ -67,7 +67,7 @@ impl Setting {
 pub fn judge(
     set: &PolicySet,
     asked: &PolicyInput<'_>,
-    setting: &Setting,
+    setting: &ExecContext,
     exec: &Exec,
     fs_view: &FsView<'_>,
     masked: &mut dyn FnMut(String),
@@ -94,7 +94,7 @@ pub fn judge(
 fn judge_by_all(
     set: &PolicySet,
     asked: &PolicyInput<'_>,
-    setting: &Setting,
+    setting: &ExecContext,
     exec: &Exec,
     fs_view: &FsView<'_>,
 ) -> ExecAnswer {
@@ -121,7 +121,7 @@ fn judge_by_all(
 fn judge_by(
     set: &PolicySet,
     asked: &PolicyInput<'_>,
-    setting: &Setting,
+    setting: &ExecContext,
     exec: &Exec,
     fs_view: &FsView<'_>,
 ) -> ExecAnswer {
@@ -167,7 +167,7 @@ fn shown(exec: &Exec) -> String {
 
 /// Names by which rules may refer to the program: its path in the workspace; its bare name if it is in a directory
 /// where the command looks for programs; otherwise its absolute path.
-fn identities(setting: &Setting, exec: &Exec) -> Vec<String> {
+fn identities(setting: &ExecContext, exec: &Exec) -> Vec<String> {
     let path = lexical(&exec.path);
     if let Ok(below) = path.strip_prefix(&setting.root) {
         let inside = format!("./{}", below.display());
@@ -196,7 +196,7 @@ fn identities(setting: &Setting, exec: &Exec) -> Vec<String> {
 }
 
 /// The working directory relative to the workspace.
-fn dir_of(setting: &Setting, exec: &Exec) -> Option<String> {
+fn dir_of(setting: &ExecContext, exec: &Exec) -> Option<String> {
     let below = exec.cwd.strip_prefix(&setting.root).ok()?;
     Some(below.to_string_lossy().into_owned())
 }
@@ -219,7 +219,7 @@ fn denied_by_rule(
     exec: &Exec,
     names: &[String],
     fs_view: &FsView<'_>,
-    setting: &Setting,
+    setting: &ExecContext,
 ) -> Option<ExecDenial> {
     let rules: Vec<_> = set
         .files
@@ -355,7 +355,7 @@ const MOST_LOADED: usize = 16;
 
 /// A program that another one starts as its helper: it must be on that program's list, and have harmless arguments
 /// if the list has them judged.
-fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, fs_view: &FsView<'_>, list: &str) -> ExecAnswer {
+fn helper(set: &PolicySet, setting: &ExecContext, exec: &Exec, fs_view: &FsView<'_>, list: &str) -> ExecAnswer {
     let Some(helpers) = helpers::of(list) else {
         return ExecAnswer::Deny(not_granted(exec));
     };
@@ -388,7 +388,7 @@ fn helper(set: &PolicySet, setting: &Setting, exec: &Exec, fs_view: &FsView<'_>,
 fn judged(
     set: &PolicySet,
     asked: &PolicyInput<'_>,
-    setting: &Setting,
+    setting: &ExecContext,
     exec: &Exec,
     fs_view: &FsView<'_>,
     names: &[String],

@@ -7,7 +7,7 @@ use super::needs::Need;
 use super::rule_match::{file_fits, path_fits};
 use super::shell::{CommandRefusal, INSTALLED_DIRS, Simple};
 use crate::base::access::ResolvedPath;
-use crate::base::call::Touches;
+use crate::base::call::ArgumentTarget;
 use crate::tools::builtin_specs;
 
 /// The package managers' directory that is, or contains, a path. Caches below `node_modules` contain no programs.
@@ -90,7 +90,7 @@ pub(super) fn writer_by_tool<'p>(
     let closes = |rule: &Rule| closing.contains(&rule.effect) && !rule.is_about_arguments() && touches(rule, place);
     let writers = builtin_specs()
         .iter()
-        .filter(|spec| spec.effects.touches == Touches::WrittenFile);
+        .filter(|spec| spec.effects.touches == ArgumentTarget::WrittenFile);
     for spec in writers {
         let of_tool: Vec<&Rule> = policy.rules.iter().filter(|rule| rule.is_about_tool(spec)).collect();
         if of_tool.iter().any(|rule| closes(rule)) {

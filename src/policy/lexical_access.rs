@@ -4,7 +4,7 @@
 use super::model::KnownTools;
 use super::name_folding::tidy;
 use crate::base::access::{Access, CommandAccess, FsView, PathStatus, ResolvedPath};
-use crate::base::call::{ToolKind, ToolOrigin, Touches};
+use crate::base::call::{ArgumentTarget, ToolKind, ToolOrigin};
 use crate::tools::args::current;
 use crate::tools::web::named_urls;
 use serde_json::Value;
@@ -40,21 +40,21 @@ fn text<'a>(args: &'a Value, name: &str) -> Option<&'a str> {
     args.get(name).and_then(Value::as_str)
 }
 
-fn access(touches: Touches, args: &Value) -> Access {
+fn access(touches: ArgumentTarget, args: &Value) -> Access {
     let dir = || lexical_dir(text(args, "dir_path").unwrap_or_default());
     let file = || lexical(text(args, "file_path").unwrap_or_default());
     match touches {
-        Touches::Nothing => Access::none(),
-        Touches::Commands => Access {
+        ArgumentTarget::Nothing => Access::none(),
+        ArgumentTarget::Commands => Access {
             commands: vec![CommandAccess {
                 text: text(args, "command").unwrap_or_default().to_owned(),
                 dir: text(args, "dir_path").unwrap_or_default().to_owned(),
             }],
             ..Access::none()
         },
-        Touches::Directory => Access::read(dir()),
-        Touches::File => Access::read(file()),
-        Touches::Patterns => {
+        ArgumentTarget::Directory => Access::read(dir()),
+        ArgumentTarget::File => Access::read(file()),
+        ArgumentTarget::Patterns => {
             let patterns = args.get("include").and_then(Value::as_array);
             let texts = patterns.into_iter().flatten().filter_map(Value::as_str);
             Access {
@@ -62,8 +62,8 @@ fn access(touches: Touches, args: &Value) -> Access {
                 ..Access::none()
             }
         }
-        Touches::WrittenFile => Access::write(file()),
-        Touches::Urls => Access {
+        ArgumentTarget::WrittenFile => Access::write(file()),
+        ArgumentTarget::Urls => Access {
             // What cannot be fetched is refused as an access, too.
             urls: named_urls(text(args, "url"), text(args, "prompt")).unwrap_or_else(|refused| vec![refused]),
             ..Access::none()

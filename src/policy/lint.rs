@@ -5,7 +5,7 @@ mod ineffective;
 use super::files::PathPattern;
 use super::installed::writer_by_tool;
 use super::model::{
-    CommandPrefix, Policy, PolicySet, Rule, RuleEffect, RuleRuns, SHELL, ToolPattern, WishedLevel, builtin_touches,
+    CommandPrefix, Policy, PolicySet, RequestedLevel, Rule, RuleEffect, RuleRuns, SHELL, ToolPattern, builtin_touches,
     path_readers,
 };
 use super::profiles::ValueClass;
@@ -14,7 +14,7 @@ use super::rule_match::file_fits;
 use super::secrets_like::secret_like;
 use super::shell::{self, PrefixWord};
 use crate::base::access::{PathStatus, ResolvedPath};
-use crate::base::call::{ToolSpec, Touches};
+use crate::base::call::{ArgumentTarget, ToolSpec};
 use crate::base::secret::is_secret_name;
 use crate::diag::Diagnostic;
 use crate::diag::diagnostic::{list, sort};
@@ -285,7 +285,7 @@ fn network(rule: &Rule, found: &mut Vec<Diagnostic>) {
         .hosts
         .as_ref()
         .is_some_and(|hosts| hosts.iter().any(super::hosts::HostPattern::is_all));
-    let unnarrowed = !rule.is_narrowed() && names_tool(rule, Touches::Urls);
+    let unnarrowed = !rule.is_narrowed() && names_tool(rule, ArgumentTarget::Urls);
     if all || unnarrowed {
         let message = "this rule allows every host: a URL can send data out".to_owned();
         warn(
@@ -299,7 +299,7 @@ fn network(rule: &Rule, found: &mut Vec<Diagnostic>) {
 }
 
 /// Whether a rule names a built-in tool whose arguments name this.
-fn names_tool(rule: &Rule, touches: Touches) -> bool {
+fn names_tool(rule: &Rule, touches: ArgumentTarget) -> bool {
     rule.tools
         .iter()
         .any(|pattern| matches!(pattern, ToolPattern::Name(name) if builtin_touches(name) == Some(touches)))
@@ -362,7 +362,7 @@ fn no_commands(policy: &Policy, rule: &Rule, found: &mut Vec<Diagnostic>) {
 
 fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
     let help = "no call of these tools can match it; correct the tools or leave it out";
-    let takes = |touches: Touches| touches.is_path() || touches == Touches::Commands;
+    let takes = |touches: ArgumentTarget| touches.is_path() || touches == ArgumentTarget::Commands;
     let later = rule.tools.iter().all(|tool| match tool {
         ToolPattern::Glob(_) | ToolPattern::Origin("mcp" | "discovered") => true,
         ToolPattern::Name(name) => is_later(name),
@@ -377,7 +377,7 @@ fn never(rule: &Rule, found: &mut Vec<Diagnostic>) {
             help,
         );
     }
-    let reaches = |tool: &ToolSpec| matches!(tool.effects.touches, Touches::Urls | Touches::Commands);
+    let reaches = |tool: &ToolSpec| matches!(tool.effects.touches, ArgumentTarget::Urls | ArgumentTarget::Commands);
     if rule.hosts.is_some() && !rule.is_about_any(reaches) {
         warn(
             found,
@@ -707,7 +707,7 @@ fn environment(policy: &Policy, found: &mut Vec<Diagnostic>) {
 }
 
 fn unconfined(policy: &Policy, found: &mut Vec<Diagnostic>) {
-    if policy.sandbox.level == Some(WishedLevel::None)
+    if policy.sandbox.level == Some(RequestedLevel::None)
         && let Some(span) = policy.sandbox.level_at
     {
         warn(

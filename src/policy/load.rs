@@ -9,7 +9,7 @@ use super::parse;
 use super::rule_match::{forbids, modifies};
 use super::shell::{self, Grants};
 use crate::base::access::{Access, CommandAccess, FsView};
-use crate::base::call::{ToolKind, ToolOrigin, ToolSpec, Touches};
+use crate::base::call::{ArgumentTarget, ToolKind, ToolOrigin, ToolSpec};
 use crate::base::ruling::{Decision, PolicyInput};
 use crate::diag::diagnostic::{any_error, sort};
 use crate::diag::{Diagnostic, SourceFiles, Span};
@@ -312,8 +312,8 @@ fn example_call(rule: &Rule, text: &str) -> (&'static ToolSpec, Access, Value) {
     let place = lexical(text);
     if let Some(tool) = path_readers().into_iter().find(|tool| rule.is_about_tool(tool)) {
         let args = match tool.effects.touches {
-            Touches::Directory => json!({ "dir_path": text }),
-            Touches::Patterns => json!({ "include": [text] }),
+            ArgumentTarget::Directory => json!({ "dir_path": text }),
+            ArgumentTarget::Patterns => json!({ "include": [text] }),
             _ => json!({ "file_path": text }),
         };
         return (tool, Access::read(place), args);

@@ -1,5 +1,6 @@
 //! Policy files and their rulings on calls. Pure: no I/O, no dependency on providers or the engine.
 
+mod alternatives;
 pub mod bounds;
 mod brief;
 pub mod cases;
@@ -22,7 +23,6 @@ pub mod lint;
 pub mod load;
 pub mod model;
 pub mod name_folding;
-mod nearest;
 pub mod needs;
 pub mod parse;
 pub mod presets;
@@ -40,4 +40,4 @@ pub use changes::{Author, ChangeRuling, rule_change, rule_link, rule_repository}
 pub use decide::{decide, decide_with, ruled_commands};
 pub use extends::Extended;
 pub use load::{PolicySource, check_names, check_with, load, load_with};
-pub use model::{KnownTool, KnownTools, PolicySet, SandboxWish, Uses, WishedLevel};
+pub use model::{KnownTool, KnownTools, PolicySet, RequestedLevel, RequestedSandbox, Uses};

@@ -6,7 +6,7 @@ use super::name_folding::wild;
 use super::profiles::OwnProfiles;
 use super::shell::PrefixWord;
 use crate::base::budget::{Budget, least};
-use crate::base::call::{Offered, ToolKind, ToolOrigin, ToolSpec, Touches};
+use crate::base::call::{ArgumentTarget, Offered, ToolKind, ToolOrigin, ToolSpec};
 use crate::base::event::PolicyText;
 use crate::base::grant::Starts;
 use crate::base::ruling::{Decision, Ruling};
@@ -84,7 +84,7 @@ impl DeliveryLimits {
 /// The `sandbox` block as it was written.
 #[derive(Clone, Debug, Default)]
 pub struct SandboxSection {
-    pub level: Option<WishedLevel>,
+    pub level: Option<RequestedLevel>,
     /// The position of the level in the file.
     pub level_at: Option<Span>,
     pub network: Option<Vec<HostPattern>>,
@@ -97,7 +97,7 @@ pub struct SandboxSection {
 
 /// The requested sandbox level, from the mildest to the strictest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WishedLevel {
+pub enum RequestedLevel {
     None,
     Landlock,
     /// The strongest available level, at least `Landlock`.
@@ -106,22 +106,22 @@ pub enum WishedLevel {
     Full,
 }
 
-impl WishedLevel {
+impl RequestedLevel {
     /// The word used in policies.
     pub fn as_str(self) -> &'static str {
         match self {
-            WishedLevel::None => "none",
-            WishedLevel::Landlock => "landlock",
-            WishedLevel::Auto => "auto",
-            WishedLevel::Full => "full",
+            RequestedLevel::None => "none",
+            RequestedLevel::Landlock => "landlock",
+            RequestedLevel::Auto => "auto",
+            RequestedLevel::Full => "full",
         }
     }
 }
 
 /// The combined sandbox requirements of all files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SandboxWish {
-    pub level: WishedLevel,
+pub struct RequestedSandbox {
+    pub level: RequestedLevel,
     /// Hosts that commands may reach; empty means none.
     pub network: Vec<String>,
     /// Names of toolchain presets.
@@ -396,13 +396,14 @@ pub fn builtin_kind(name: &str) -> Option<ToolKind> {
 }
 
 /// What the arguments of a built-in tool name.
-pub(super) fn builtin_touches(name: &str) -> Option<Touches> {
+pub(super) fn builtin_touches(name: &str) -> Option<ArgumentTarget> {
     tools::builtin_spec(name).map(|spec| spec.effects.touches)
 }
 
 /// The built-in tools that read paths: first those of one file, then those that show contents of several, then searches.
 pub(super) fn path_readers() -> Vec<&'static ToolSpec> {
-    let reads = |tool: &&ToolSpec| tool.effects.touches.is_path() && tool.effects.touches != Touches::WrittenFile;
+    let reads =
+        |tool: &&ToolSpec| tool.effects.touches.is_path() && tool.effects.touches != ArgumentTarget::WrittenFile;
     let mut found: Vec<&ToolSpec> = tools::builtin_specs().iter().filter(reads).collect();
     found.sort_by_key(|tool| (tool.kind != ToolKind::Read, !tool.effects.shows_contents));
     found
@@ -478,7 +479,7 @@ pub struct RuledCommand {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::call::{ToolEffects, Touches};
+    use crate::base::call::{ArgumentTarget, ToolEffects};
     use crate::diag::SourceFiles;
     use crate::policy::load::{PolicySource, load};
 
@@ -508,10 +509,10 @@ mod tests {
             ..set.files[0].rules[0].clone()
         };
         for (effects, closes) in [
-            (ToolEffects::writes(Touches::WrittenFile), true),
-            (ToolEffects::writes(Touches::Commands), true),
-            (ToolEffects::shows(Touches::File), false),
-            (ToolEffects::reaches_outside(Touches::Urls), false),
+            (ToolEffects::writes(ArgumentTarget::WrittenFile), true),
+            (ToolEffects::writes(ArgumentTarget::Commands), true),
+            (ToolEffects::shows(ArgumentTarget::File), false),
+            (ToolEffects::reaches_outside(ArgumentTarget::Urls), false),
             (ToolEffects::default(), false),
         ] {
             assert_eq!(rule.closes_paths_of(&[made_up(effects)]), closes, "{effects:?}");
@@ -522,7 +523,8 @@ mod tests {
             ..rule
         };
         assert!(
-            by_kind.closes_paths_of(&[made_up(ToolEffects::writes(Touches::WrittenFile))]) && by_kind.closes_paths()
+            by_kind.closes_paths_of(&[made_up(ToolEffects::writes(ArgumentTarget::WrittenFile))])
+                && by_kind.closes_paths()
         );
     }
 }

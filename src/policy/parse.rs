@@ -2,7 +2,7 @@
 
 use super::extends::{Body, Extended, MAX_DEPTH, depends_on_tree, record, resolve};
 use super::hosts::HostPattern;
-use super::model::{DeliveryLimits, KnownTools, Policy, SandboxSection, WishedLevel};
+use super::model::{DeliveryLimits, KnownTools, Policy, RequestedLevel, SandboxSection};
 use super::presets;
 use super::profiles::OwnProfiles;
 use super::rule::{self, Home};
@@ -266,10 +266,10 @@ fn tell_apart(files: &SourceFiles, rules: &mut [rule::Rule]) {
 
 fn sandbox(mut block: Reader<'_>, problems: &mut Problems) -> SandboxSection {
     let words = [
-        ("auto", WishedLevel::Auto),
-        ("full", WishedLevel::Full),
-        ("landlock", WishedLevel::Landlock),
-        ("none", WishedLevel::None),
+        ("auto", RequestedLevel::Auto),
+        ("full", RequestedLevel::Full),
+        ("landlock", RequestedLevel::Landlock),
+        ("none", RequestedLevel::None),
     ];
     let level = block.choice("level", &words, problems);
     let network = block.node("network").map(|node| (network(node, problems), node.span));

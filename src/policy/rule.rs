@@ -9,7 +9,7 @@ use super::model::{
 };
 use super::shell::parse_prefix;
 use super::text_values::{string, strings};
-use crate::base::call::{ToolKind, ToolSpec, Touches};
+use crate::base::call::{ArgumentTarget, ToolKind, ToolSpec};
 use crate::base::glob::has_odd_backslash;
 use crate::base::quote::yaml_string;
 use crate::diag::diagnostic::{any_error, list};
@@ -397,8 +397,10 @@ fn except_of(rule: &Rule, node: &YamlNode, problems: &mut Problems) -> Except {
         (true, false, false) => except.paths = path_list(&texts, problems),
         (false, true, false) => except.commands = command_list(&texts, problems),
         (false, false, true) => except.hosts = host_list(&texts, problems),
-        (false, false, false) if only(rule, Touches::Commands) => except.commands = command_list(&texts, problems),
-        (false, false, false) if only(rule, Touches::Urls) => except.hosts = host_list(&texts, problems),
+        (false, false, false) if only(rule, ArgumentTarget::Commands) => {
+            except.commands = command_list(&texts, problems)
+        }
+        (false, false, false) if only(rule, ArgumentTarget::Urls) => except.hosts = host_list(&texts, problems),
         (false, false, false) => except.paths = path_list(&texts, problems),
         _ => {
             let problem = Diagnostic::error(
@@ -414,7 +416,7 @@ fn except_of(rule: &Rule, node: &YamlNode, problems: &mut Problems) -> Except {
 }
 
 /// Whether the rule names one built-in tool, and its arguments name this.
-fn only(rule: &Rule, touches: Touches) -> bool {
+fn only(rule: &Rule, touches: ArgumentTarget) -> bool {
     matches!(rule.tools.as_slice(), [ToolPattern::Name(name)] if builtin_touches(name) == Some(touches))
 }
 
@@ -477,10 +479,12 @@ fn with_arguments(name: &str, known: &KnownTools) -> Option<String> {
         .or_else(|| inner.strip_suffix(" *"))
         .unwrap_or(inner);
     let key = match builtin_touches(ours)? {
-        Touches::Commands => "commands",
-        Touches::Urls => "hosts",
-        Touches::Directory | Touches::File | Touches::Patterns | Touches::WrittenFile => "paths",
-        Touches::Nothing => return Some(format!("write `{ours}`")),
+        ArgumentTarget::Commands => "commands",
+        ArgumentTarget::Urls => "hosts",
+        ArgumentTarget::Directory | ArgumentTarget::File | ArgumentTarget::Patterns | ArgumentTarget::WrittenFile => {
+            "paths"
+        }
+        ArgumentTarget::Nothing => return Some(format!("write `{ours}`")),
     };
     let inner = match inner {
         "" => "…".to_owned(),

@@ -10,7 +10,7 @@ use super::shell::{
     names_program, open_concern, searched, searched_unnamed, surely_covers, unvouched,
 };
 use crate::base::access::{PathStatus, ResolvedPath};
-use crate::base::call::Touches;
+use crate::base::call::ArgumentTarget;
 use crate::base::grant::Starts;
 use crate::base::ruling::{PolicyInput, shown_rule};
 use crate::tools::{CommandAccessKind, builtin_for};
@@ -743,7 +743,8 @@ pub(super) fn concerns(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>, wr
 
 fn concerns_by_path(rule: &Rule, need: &Need<'_>, asked: &PolicyInput<'_>, writing: bool) -> bool {
     if writing {
-        concerns(rule, need, asked, true) || rule.is_about_any(|tool| tool.effects.touches == Touches::WrittenFile)
+        concerns(rule, need, asked, true)
+            || rule.is_about_any(|tool| tool.effects.touches == ArgumentTarget::WrittenFile)
     } else {
         rule.paths.is_some() && rule.is_about_any(|tool| tool.effects.shows_contents)
     }

@@ -4,7 +4,7 @@ use super::bounds::{opens_secret, refuse};
 use super::hosts::HostPattern;
 use super::intersect::intersection;
 use super::lexical_access::without_tree;
-use super::model::{DeliveryLimits, Policy, PolicySet, Rule, SHELL, SandboxWish};
+use super::model::{DeliveryLimits, Policy, PolicySet, RequestedSandbox, Rule, SHELL};
 use super::name_folding::fold_path;
 use super::needs::{Need, ShellReader};
 use super::profiles::OwnProfiles;
@@ -35,14 +35,14 @@ impl PolicySet {
     ///
     /// A file without `network` grants no hosts; one without `toolchains` accepts those of the others. Caches are kept
     /// if every file says so; a recipe's own policy can only object.
-    pub fn sandbox(&self) -> SandboxWish {
+    pub fn sandbox(&self) -> RequestedSandbox {
         let spoken = self
             .files
             .iter()
             .filter(|file| !file.narrows || file.sandbox.level.is_some());
         let level = spoken.map(|file| file.sandbox.level.unwrap_or_default()).max();
         let toolchains = self.files.iter().filter_map(|file| file.sandbox.toolchains.clone());
-        SandboxWish {
+        RequestedSandbox {
             level: level.unwrap_or_default(),
             network: self.network().iter().map(ToString::to_string).collect(),
             toolchains: intersection(toolchains, |one, other| one == other),

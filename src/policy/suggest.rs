@@ -5,7 +5,7 @@ use super::decide::{Context, allow_rules_cover};
 use super::files::PathPattern;
 use super::hosts;
 use super::load::DEFAULT;
-use super::model::{KnownTools, PolicySet, RuleEffect, SHELL, Uses, WishedLevel};
+use super::model::{KnownTools, PolicySet, RequestedLevel, RuleEffect, SHELL, Uses};
 use super::needs::{Need, hides_subcommand, line, prefix_of, written};
 use super::rule_match;
 use super::shell::{self, Grants};
@@ -36,7 +36,7 @@ pub struct RecordedCall {
 
 /// What was found only while calls ran: programs that were denied at their exec, and changes that no rule allows.
 #[derive(Clone, Debug, Default)]
-pub struct Shown {
+pub struct ObservedEffects {
     pub execs: Vec<JudgedExec>,
     pub unruled: Vec<Unruled>,
 }
@@ -48,7 +48,7 @@ pub struct RunToCover {
     /// known.
     pub policies: Option<PolicySet>,
     pub calls: Vec<RecordedCall>,
-    pub shown: Shown,
+    pub shown: ObservedEffects,
 }
 
 /// What runs lacked, collected one run at a time.
@@ -91,7 +91,7 @@ impl Suggestion {
             policies,
             fs_view,
             grants: Grants {
-                witness: policies.is_none_or(|set| set.sandbox().level != WishedLevel::None),
+                witness: policies.is_none_or(|set| set.sandbox().level != RequestedLevel::None),
                 assignments: &granted,
                 profiles: policies.and_then(PolicySet::profiles),
             },

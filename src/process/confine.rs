@@ -15,6 +15,7 @@
 
 mod bpf;
 pub(crate) mod cgroup;
+mod cloned_mount;
 mod filter;
 mod init;
 mod layers;
@@ -26,7 +27,6 @@ mod new_root;
 pub(crate) mod notify;
 pub(crate) mod order;
 mod peek;
-mod piece;
 mod report;
 mod rules;
 pub(crate) mod signals;

@@ -41,7 +41,7 @@ pub struct LeftLocks {
 impl LeftLocks {
     /// The message about it, as a sentence. `None` if there is nothing to report.
     #[must_use]
-    pub fn told(&self) -> Option<String> {
+    pub fn message(&self) -> Option<String> {
         let named = |names: &[String]| {
             let more = names.len().saturating_sub(MOST_NAMED);
             let mut text = names.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join(", ");
@@ -410,13 +410,13 @@ mod tests {
         let held = fs::File::open(dir.path().join(".git/index.lock")).unwrap();
         let done = remove_left(dir.path(), begun, || true).await;
         assert!(
-            done.removed.is_empty() && done.told().unwrap().contains("has one of them open"),
+            done.removed.is_empty() && done.message().unwrap().contains("has one of them open"),
             "{done:?}"
         );
         drop(held);
         let done = remove_left(dir.path(), begun, || false).await;
         assert!(
-            done.removed.is_empty() && done.told().unwrap().contains("another command"),
+            done.removed.is_empty() && done.message().unwrap().contains("another command"),
             "{done:?}"
         );
         // A program named `git` whose current directory is the workspace.
@@ -431,7 +431,7 @@ mod tests {
         other.kill().unwrap();
         other.wait().unwrap();
         assert!(
-            done.removed.is_empty() && done.told().unwrap().contains("is a git"),
+            done.removed.is_empty() && done.message().unwrap().contains("is a git"),
             "{done:?}"
         );
         assert_eq!(left(dir.path()).len(), 3);
@@ -485,7 +485,7 @@ mod tests {
             let done = remove_left(dir.path(), begun, || true).await;
             other.kill().unwrap();
             other.wait().unwrap();
-            let told = done.told().unwrap_or_default();
+            let told = done.message().unwrap_or_default();
             assert!(
                 done.removed.is_empty() && told.contains("is a git"),
                 "{variable} {done:?}"

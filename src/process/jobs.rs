@@ -1,6 +1,6 @@
 //! The background commands of a run.
 
-use super::spawn::run_telling;
+use super::spawn::run_reporting_changes;
 use super::spawn_error::SpawnError;
 use super::write_guard::FoundOnDrop;
 use super::{Confinement, Frozen, LeftLocks, Spawn};
@@ -211,7 +211,7 @@ impl Jobs {
 
     /// Whether some job is still running, or has ended and was not yet returned by [`Jobs::take_ended`], so that its
     /// changes are not yet accounted for.
-    pub fn any_untold(&self) -> bool {
+    pub fn any_unreported(&self) -> bool {
         lock(&self.list).iter().any(|job| !job.taken)
     }
 
@@ -281,7 +281,7 @@ fn launch(
     spawn.shown = 0;
     spawn.cancel = cancel;
     tokio::spawn(async move {
-        let mut ended = run_telling(spawn, &confinement, unfinished).await;
+        let mut ended = run_reporting_changes(spawn, &confinement, unfinished).await;
         if let Ok(finished) = &mut ended {
             lock(&shared).locks = std::mem::take(&mut finished.locks);
         }

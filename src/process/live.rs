@@ -113,10 +113,10 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 
 /// One command in the registry; dropping it removes the command.
 #[derive(Debug)]
-pub(super) struct Lived(u64);
+pub(super) struct LiveCommand(u64);
 
 /// Registers a command that may write.
-pub(super) fn begin(workspace: &Path, writes: &Writes) -> Lived {
+pub(super) fn begin(workspace: &Path, writes: &Writes) -> LiveCommand {
     let mut registry = registry();
     registry.next += 1;
     let number = registry.next;
@@ -141,7 +141,7 @@ pub(super) fn begin(workspace: &Path, writes: &Writes) -> Lived {
         },
     );
     registry.update_record();
-    Lived(number)
+    LiveCommand(number)
 }
 
 /// Files that this process itself wrote, each with its stamp after the write; `None` while it is being written.
@@ -189,7 +189,7 @@ fn add(seen: &mut Vec<Writes>, writes: &Writes) {
     }
 }
 
-impl Lived {
+impl LiveCommand {
     /// Sets its processes. Helper processes are never stopped: they must be able to kill the tree if this process dies.
     pub fn set_processes(&self, root: i32, mark: u64, helpers: u8) {
         if let Some(command) = registry().commands.get_mut(&self.0) {
@@ -238,7 +238,7 @@ impl Lived {
         stopped(self.are_others(), STOP_TIME).await
     }
 
-    /// Like [`Lived::freeze_others`], but blocks the thread, and waits at most [`STOP_AT_ONCE`].
+    /// Like [`LiveCommand::freeze_others`], but blocks the thread, and waits at most [`STOP_AT_ONCE`].
     pub fn freeze_others_at_once(&self) -> Frozen {
         let which = self.are_others();
         let mut frozen = Frozen::default();
@@ -260,7 +260,7 @@ impl Lived {
     }
 }
 
-impl Drop for Lived {
+impl Drop for LiveCommand {
     fn drop(&mut self) {
         let mut registry = registry();
         registry.commands.remove(&self.0);
@@ -346,7 +346,7 @@ impl Frozen {
     pub fn has_woken(&self) -> bool {
         let is_still = |(pid, then): (&i32, &Vec<ThreadMark>)| {
             let is_known = then.iter().all(|thread| thread.left.is_some());
-            is_known && standing(*pid) != Standing::Runs && marks_of(*pid).as_ref() == Some(then)
+            is_known && activity(*pid) != ProcessActivity::Runs && marks_of(*pid).as_ref() == Some(then)
         };
         !self.marks.iter().all(is_still)
     }
@@ -398,15 +398,15 @@ impl Frozen {
         let mut marks = Marks::new();
         let mut is_marked = true;
         for pid in living.unwrap_or_default() {
-            let stand = standing(pid);
+            let stand = activity(pid);
             let is_held = self.held.contains(&pid);
-            if !is_held && (stand != Standing::Still || registry.stopped.contains_key(&pid)) {
+            if !is_held && (stand != ProcessActivity::Still || registry.stopped.contains_key(&pid)) {
                 send(pid, Signal::STOP);
                 self.held.insert(pid);
                 *registry.stopped.entry(pid).or_default() += 1;
             }
             // A process that has just got the signal must be looked at again.
-            if stand == Standing::Runs || (!is_held && stand != Standing::Still) {
+            if stand == ProcessActivity::Runs || (!is_held && stand != ProcessActivity::Still) {
                 self.running.insert(pid);
             }
             match self.running.is_empty().then(|| marks_of(pid)) {
@@ -468,7 +468,7 @@ async fn stopped(which: impl Fn(u64, &Command) -> bool, time: Duration) -> Froze
 
 /// Whether a process can still write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum ProcessActivity {
     /// Every thread is stopped or has ended.
     Still,
     /// Like `Still`, but some threads wait in the kernel for a child that they created with `vfork`. Such a wait lasts
@@ -477,14 +477,14 @@ enum Standing {
     Runs,
 }
 
-fn standing(pid: i32) -> Standing {
+fn activity(pid: i32) -> ProcessActivity {
     let states = threads(pid).unwrap_or_default();
     let of_thread = |(id, state): &(i32, String)| match state.as_str() {
-        "T" | "t" | "Z" | "X" => Standing::Still,
-        "D" if waits_for_child(pid, *id) => Standing::Waits,
-        _ => Standing::Runs,
+        "T" | "t" | "Z" | "X" => ProcessActivity::Still,
+        "D" if waits_for_child(pid, *id) => ProcessActivity::Waits,
+        _ => ProcessActivity::Runs,
     };
-    states.iter().map(of_thread).max().unwrap_or(Standing::Still)
+    states.iter().map(of_thread).max().unwrap_or(ProcessActivity::Still)
 }
 
 /// Whether a thread is in a system call that creates a process. Such a call writes no file.
@@ -511,7 +511,7 @@ mod tests {
 
     fn stop(pid: i32) -> Vec<ThreadMark> {
         send(pid, Signal::STOP);
-        while standing(pid) != Standing::Still {
+        while activity(pid) != ProcessActivity::Still {
             std::thread::sleep(STOP_PAUSE);
         }
         // The thread may still be on its way off the processor.
@@ -537,7 +537,7 @@ mod tests {
         stop(pid);
         assert!(!frozen.has_woken());
         send(pid, Signal::CONT);
-        while standing(pid) == Standing::Still {
+        while activity(pid) == ProcessActivity::Still {
             std::thread::sleep(STOP_PAUSE);
         }
         assert!(frozen.has_woken());

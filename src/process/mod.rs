@@ -5,7 +5,6 @@
     reason = "this module is the only one that may make the calls that the lint forbids"
 )]
 
-mod by_steps;
 mod capture;
 pub mod change_times;
 mod channel;
@@ -23,6 +22,7 @@ mod live;
 pub mod own_git;
 pub mod own_path;
 pub mod own_streams;
+mod path_resolution;
 pub mod placed;
 pub mod private;
 mod process_tree;
@@ -53,7 +53,7 @@ pub use git_locks::LeftLocks;
 pub use live::{Frozen, OwnWrite, forget_recorded_writers, freeze_servers, own_write, record_writers};
 pub use sandbox::{Probe, choose, memory_is_bounded_by_kernel, probe, self_test};
 pub use self_protection::close_to_others;
-pub use spawn::{prepare_ahead, run, run_telling};
+pub use spawn::{prepare_ahead, run, run_reporting_changes};
 pub use spawn_error::SpawnError;
 pub use write_guard::{
     FoundOnDrop, KeptObjects, KnownNames, Masks, NOT_KEPT, SecretPaths, SeparatedLinks, closed_since, within_reach,

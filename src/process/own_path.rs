@@ -31,14 +31,14 @@ struct Entry {
     /// The directory as it is in `PATH`, each link that leads to it, and its real path. A process that can write one of
     /// these decides which program is found.
     places: Vec<PathBuf>,
-    /// Why no program is taken from it, independently of the trees of [`keep_out`].
+    /// Why no program is taken from it, independently of the trees of [`exclude_tree`].
     unfit: Option<String>,
 }
 
 /// Excludes this tree and the rest of its repository from the search for programs. Call it before anything runs in the
 /// tree, and before git reads it. If the home directory is a repository (for settings), only the tree itself is
 /// excluded.
-pub fn keep_out(tree: &Path) {
+pub fn exclude_tree(tree: &Path) {
     let home = home();
     let declared = declared(tree, &exempt(home.as_deref()));
     let mut trees = lock(&TREES);
@@ -58,7 +58,7 @@ fn declared(tree: &Path, exempt: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// `PATH` without relative directories, those of a project's packages, those in a git work tree, and those in a tree of
-/// [`keep_out`], whether they exist yet or not. A home directory that is a repository (for settings) does not count as
+/// [`exclude_tree`], whether they exist yet or not. A home directory that is a repository (for settings) does not count as
 /// a work tree, and neither does `/`.
 ///
 /// If another program looks something up in it (git: `ssh` and helpers), only the directory has been checked: a link in
@@ -71,7 +71,7 @@ pub fn own_path() -> OsString {
 }
 
 /// A program that this program starts for itself, from a directory of [`own_path`], which is also its `PATH`. One that
-/// is a link into a tree of [`keep_out`] is rejected.
+/// is a link into a tree of [`exclude_tree`] is rejected.
 #[must_use]
 pub fn command(program: &str) -> Command {
     // If the program is missing, it must not be searched anywhere else.
@@ -138,7 +138,7 @@ pub fn is_program(file: &Path) -> bool {
     file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok()
 }
 
-/// The trees of [`keep_out`], canonical.
+/// The trees of [`exclude_tree`], canonical.
 #[must_use]
 pub fn trees() -> Vec<PathBuf> {
     lock(&TREES).clone()

@@ -253,7 +253,7 @@ fn size(dir: &Path) -> u64 {
 
 /// What a policy and a run request from the sandbox.
 #[derive(Clone, Copy, Debug)]
-pub struct Wishes<'a> {
+pub struct SandboxRequest<'a> {
     /// As returned by `choose`.
     pub level: SandboxLevel,
     /// Canonical.
@@ -281,29 +281,29 @@ pub struct Wishes<'a> {
 /// # Errors
 /// A sentence: a toolchain is unknown or could not be searched for credentials, or a link in the private home could not
 /// be created.
-pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement, String> {
-    let full = wishes.level == SandboxLevel::Full;
-    let user_home = user_home(wishes.parent);
+pub fn confinement(request: &SandboxRequest<'_>, private: &Private) -> Result<Confinement, String> {
+    let full = request.level == SandboxLevel::Full;
+    let user_home = user_home(request.parent);
     let home = match full {
-        true => seen_home(&user_home, wishes.workspace),
+        true => seen_home(&user_home, request.workspace),
         false => private.home(),
     };
-    let environments = environments(wishes.workspace, &private.brought);
-    let homes = homes(wishes, (&user_home, &home), &environments);
-    let granted = grant(wishes.toolchains, &homes).map_err(|name| format!("there is no toolchain `{name}`"))?;
+    let environments = environments(request.workspace, &private.brought);
+    let homes = homes(request, (&user_home, &home), &environments);
+    let granted = grant(request.toolchains, &homes).map_err(|name| format!("there is no toolchain `{name}`"))?;
     for side in Side::ALL {
-        fill(&granted, &private.sides.home(side), *wishes.network == Network::None)
+        fill(&granted, &private.sides.home(side), *request.network == Network::None)
             .map_err(|error| format!("the private home cannot be filled: {error}"))?;
     }
-    let active = venv::active(wishes.workspace, private.origin.as_deref(), wishes.parent);
+    let active = venv::active(request.workspace, private.origin.as_deref(), request.parent);
     let tmp = match full {
         true => PathBuf::from("/tmp"),
         false => private.tmp(),
     };
     let path = search_path(&homes, &granted, &active);
-    let mut env = environment(wishes, &granted, (&home, &tmp, &path), &active);
+    let mut env = environment(request, &granted, (&home, &tmp, &path), &active);
     // A file can be covered only where commands see mounts of their own.
-    let sorted = granted_parts::sorted(&granted.readable, wishes.credentials)?;
+    let sorted = granted_parts::sorted(&granted.readable, request.credentials)?;
     let (mut readable, covered) = match full {
         true => (granted.readable, sorted.credentials),
         false => (sorted.without, Vec::new()),
@@ -323,13 +323,13 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
         }
     }
     let placed = match full {
-        true => placed(wishes, private, (granted.layers, &active), &home),
+        true => placed(request, private, (granted.layers, &active), &home),
         false => Placed::default(),
     };
     Ok(Confinement {
-        level: wishes.level,
+        level: request.level,
         signals: SignalScope::of_kernel(),
-        workspace: wishes.workspace.to_path_buf(),
+        workspace: request.workspace.to_path_buf(),
         env,
         readable,
         writable: if full {
@@ -338,12 +338,12 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
             vec![private.home(), private.tmp()]
         },
         placed: Arc::new(placed),
-        hidden: wishes.hidden.iter().cloned().chain(covered).collect(),
+        hidden: request.hidden.iter().cloned().chain(covered).collect(),
         masks: Arc::default(),
-        closed: Arc::clone(wishes.closed),
+        closed: Arc::clone(request.closed),
         memory: None,
-        network: wishes.network.clone(),
-        witness: wishes.witness && wishes.level != SandboxLevel::None,
+        network: request.network.clone(),
+        witness: request.witness && request.level != SandboxLevel::None,
         spare: Arc::default(),
         side: Some(OwnSide {
             sides: Arc::clone(&private.sides),
@@ -357,7 +357,7 @@ pub fn confinement(wishes: &Wishes<'_>, private: &Private) -> Result<Confinement
 }
 
 fn homes<'a>(
-    wishes: &Wishes<'a>,
+    request: &SandboxRequest<'a>,
     (home, private_home): (&'a Path, &'a Path),
     environments: &'a [PathBuf],
 ) -> HomePaths<'a> {
@@ -365,10 +365,10 @@ fn homes<'a>(
         home,
         private_home,
         environments,
-        parent: wishes.parent,
-        network: *wishes.network != Network::None,
-        layered: wishes.level == SandboxLevel::Full,
-        workspace: wishes.workspace,
+        parent: request.parent,
+        network: *request.network != Network::None,
+        layered: request.level == SandboxLevel::Full,
+        workspace: request.workspace,
     }
 }
 
@@ -388,7 +388,7 @@ fn seen_home(user: &Path, workspace: &Path) -> PathBuf {
 }
 
 fn placed(
-    wishes: &Wishes<'_>,
+    request: &SandboxRequest<'_>,
     private: &Private,
     (layers, active): (Vec<Layer>, &venv::Active),
     home: &Path,
@@ -397,14 +397,14 @@ fn placed(
     let brought = layered.enumerate().map(|(number, brought)| Layer {
         name: format!("tree-{number}"),
         below: brought.from.clone(),
-        place: wishes.workspace.join(&brought.path),
+        place: request.workspace.join(&brought.path),
         alone: false,
         of_tree: true,
     });
     // Directories that are searched for programs are read-only for every command, including those brought into an
     // isolated tree.
     let read_only = active.programs.iter().filter_map(|dir| {
-        let from = below_layer(wishes.workspace, &private.brought, dir)?;
+        let from = below_layer(request.workspace, &private.brought, dir)?;
         Some((from, dir.clone()))
     });
     let given = (!private.given.is_empty()).then(|| (private.given(), PathBuf::from(GIVEN_SEEN)));
@@ -416,21 +416,21 @@ fn placed(
         ],
         read_only: read_only.chain(given).collect(),
         layers: layers.into_iter().chain(brought).collect(),
-        slots: private.layers(wishes.keep_caches),
-        below: (!wishes.keep_caches).then(|| private.sides.layers(Side::Author)),
+        slots: private.layers(request.keep_caches),
+        below: (!request.keep_caches).then(|| private.sides.layers(Side::Author)),
         tree_slots: private.dir.join("tree-layers"),
     }
 }
 
 fn environment(
-    wishes: &Wishes<'_>,
+    request: &SandboxRequest<'_>,
     granted: &ToolchainGrant,
     (home, tmp, path): (&Path, &Path, &str),
     active: &venv::Active,
 ) -> Vec<(String, String)> {
     let (home, tmp) = (home.display().to_string(), tmp.display().to_string());
-    let mut env = base_env(&home, &tmp, path, wishes.pass, wishes.parent);
-    if *wishes.network == Network::None {
+    let mut env = base_env(&home, &tmp, path, request.pass, request.parent);
+    if *request.network == Network::None {
         for (name, value) in offline() {
             set(&mut env, &name, &value);
         }
@@ -439,7 +439,7 @@ fn environment(
         set(&mut env, name, value);
     }
     let inside = active.environment.as_ref().map(|dir| dir.display().to_string());
-    let active = inside.or_else(|| searched_environment(path, wishes.parent).map(str::to_owned));
+    let active = inside.or_else(|| searched_environment(path, request.parent).map(str::to_owned));
     if let Some(dir) = active {
         set(&mut env, "VIRTUAL_ENV", &dir);
     }

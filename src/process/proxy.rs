@@ -17,7 +17,7 @@ const CONNECTIONS: usize = 64;
 /// Bytes of a request up to and including its empty line.
 const HEAD: usize = 8 << 10;
 /// Time limit for each of: reading the request, resolving the name, connecting.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The checks that the proxy applies. Passed in because rules on hosts and addresses are defined elsewhere.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ pub(super) async fn serve(listener: OwnedFd, hosts: Vec<String>, rules: ProxyRul
 }
 
 async fn talk(mut client: TcpStream, hosts: &[String], rules: ProxyRules) -> io::Result<()> {
-    let (head, early) = match timeout(PATIENCE, read_head(&mut client)).await {
+    let (head, early) = match timeout(TIMEOUT, read_head(&mut client)).await {
         Ok(Ok(Some(request))) => request,
         _ => return refuse(&mut client, "400 Bad Request", "not a valid request").await,
     };
@@ -162,7 +162,7 @@ fn is_name(host: &str) -> bool {
 
 /// Resolves the name once, refuses it if any address is not public, and connects to the addresses that were checked.
 async fn reach(host: &str, port: u16, rules: ProxyRules) -> Result<TcpStream, String> {
-    let found = timeout(PATIENCE, lookup_host((host, port))).await;
+    let found = timeout(TIMEOUT, lookup_host((host, port))).await;
     let addresses: Vec<SocketAddr> = match found {
         Ok(Ok(found)) => found.collect(),
         _ => return Err(format!("{host} cannot be resolved")),
@@ -171,7 +171,7 @@ async fn reach(host: &str, port: u16, rules: ProxyRules) -> Result<TcpStream, St
         return Err(format!("{host} has an address that is not public"));
     }
     for address in addresses {
-        if let Ok(Ok(server)) = timeout(PATIENCE, TcpStream::connect(address)).await {
+        if let Ok(Ok(server)) = timeout(TIMEOUT, TcpStream::connect(address)).await {
             return Ok(server);
         }
     }

@@ -69,7 +69,7 @@ pub(super) async fn guarded(
 /// [`SpawnError`], if the command did not start or its sandbox failed. It is not an error if the command fails, times
 /// out or is killed.
 pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, SpawnError> {
-    run_telling(spawn, confinement, FoundOnDrop::default()).await
+    run_reporting_changes(spawn, confinement, FoundOnDrop::default()).await
 }
 
 /// Like [`run`]. `unfinished` gets the changes without a grant if the command was started and this returns an error or
@@ -77,7 +77,7 @@ pub async fn run(spawn: Spawn, confinement: &Confinement) -> Result<Finished, Sp
 ///
 /// # Errors
 /// As for [`run`].
-pub async fn run_telling(
+pub async fn run_reporting_changes(
     spawn: Spawn,
     confinement: &Confinement,
     unfinished: FoundOnDrop,

@@ -29,7 +29,7 @@ pub(super) fn add(workspace: &Path, pids: &[i32]) {
 
 /// A sentence about the processes of commands in this workspace that could not be killed. `None` if there is none.
 #[must_use]
-pub fn told(workspace: &Path) -> Option<String> {
+pub fn message(workspace: &Path) -> Option<String> {
     let all = lock(&SURVIVORS);
     let here = all.iter().filter(|(of, ..)| of == workspace);
     let names: Vec<String> = here

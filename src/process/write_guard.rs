@@ -32,7 +32,7 @@ mod unchecked;
 mod walk;
 
 use super::confine::spec::WorkspaceReach;
-use super::live::{Frozen, Lived, OwnWrites};
+use super::live::{Frozen, LiveCommand, OwnWrites};
 use super::{Confinement, SandboxLevel};
 use crate::base::grant::{ClosedPaths, Undone, WriteKind, WritePath, Writes};
 use crate::base::sync::lock;
@@ -51,7 +51,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 pub use unchecked::closed_since;
-use walk::{Over, TreeWalk};
+use walk::{ExceededLimit, TreeWalk};
 
 /// The most entries whose state is recorded. If reached, the command is not started (`limit:guard_entries`).
 const MOST_HELD: usize = 200_000;
@@ -100,7 +100,7 @@ pub(super) struct WriteGuard {
     lost: Mutex<BTreeSet<PathBuf>>,
     /// Where entries were before the command; computed when something is undone.
     origins: OnceLock<origins::Origins>,
-    lived: Lived,
+    lived: LiveCommand,
 }
 
 /// What is examined when the command has ended.
@@ -402,7 +402,7 @@ impl WriteGuard {
 }
 
 /// The message when a limit keeps a command from starting.
-fn limit_message(over: &Over) -> String {
+fn limit_message(over: &ExceededLimit) -> String {
     let at = match over.path.as_os_str().is_empty() {
         true => String::new(),
         false => format!(" at {}", over.path.display()),

@@ -3,7 +3,7 @@
 
 use super::{Discarded, ProviderClass, ProviderError};
 use crate::base::secret;
-use crate::net::retry::{Pace, asked_by_headers, asked_by_text, span};
+use crate::net::retry::{RetryKind, asked_by_headers, asked_by_text, span};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +18,7 @@ pub struct Fault {
     pub class: ProviderClass,
     pub message: String,
     /// `None`: a retry cannot help.
-    pub again: Option<Pace>,
+    pub again: Option<RetryKind>,
     /// The wait that the service asks for.
     pub asked: Option<Duration>,
     /// For a request that was too long: the model's context window in tokens, if the service named it.
@@ -43,7 +43,7 @@ impl Fault {
     /// A response that cannot be used; a retry may give a better one.
     pub fn unusable(message: impl Into<String>) -> Self {
         Self {
-            again: Some(Pace::Answer),
+            again: Some(RetryKind::Answer),
             ..Self::fatal(ProviderClass::Unusable, message)
         }
     }
@@ -51,7 +51,7 @@ impl Fault {
     /// A stream that ended before its completion marker.
     pub fn cut() -> Self {
         Self {
-            again: Some(Pace::Service),
+            again: Some(RetryKind::Service),
             ..Self::fatal(ProviderClass::Transport, "the response ended before it was complete")
         }
     }
@@ -69,7 +69,7 @@ impl From<Fault> for ProviderError {
 
 /// The fields of an error, whatever its JSON shape.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Said {
+struct ReportedError {
     status: Option<u16>,
     message: String,
     /// `code`, `type`, `status` and reasons, joined by spaces, in lower case.
@@ -95,7 +95,7 @@ pub fn from_answer<'a>(status: u16, header: impl Fn(&str) -> Option<&'a str>, bo
     }
     let mut fault = judge(status, said, asked);
     match header("x-should-retry") {
-        Some("true") => fault.again = fault.again.or(Some(Pace::Service)),
+        Some("true") => fault.again = fault.again.or(Some(RetryKind::Service)),
         Some("false") => fault.again = None,
         _ => {}
     }
@@ -126,7 +126,7 @@ pub fn from_event(data: &str) -> Fault {
     }
 }
 
-fn judge(status: u16, said: Said, asked: Option<Duration>) -> Fault {
+fn judge(status: u16, said: ReportedError, asked: Option<Duration>) -> Fault {
     let text = format!("{} {}", said.codes, said.message.to_ascii_lowercase());
     let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
     let fatal = |class| Fault::fatal(class, said.message.clone());
@@ -156,13 +156,13 @@ fn judge(status: u16, said: Said, asked: Option<Duration>) -> Fault {
         400..500 if has(BILLING) => fatal(ProviderClass::Quota),
         429 => Fault {
             asked: asked.or_else(|| has(&["perminute", "per minute"]).then_some(Duration::from_secs(60))),
-            ..again(ProviderClass::Quota, Pace::Service)
+            ..again(ProviderClass::Quota, RetryKind::Service)
         },
         400..500 if has(FILTERED) => fatal(ProviderClass::Blocked),
-        400 if has(BAD_CALL) => again(ProviderClass::Unusable, Pace::Answer),
-        408 | 409 | 425 | 499 => again(ProviderClass::Unavailable, Pace::Service),
+        400 if has(BAD_CALL) => again(ProviderClass::Unusable, RetryKind::Answer),
+        408 | 409 | 425 | 499 => again(ProviderClass::Unavailable, RetryKind::Service),
         501 | 505 => fatal(ProviderClass::Rejected),
-        500.. => again(ProviderClass::Unavailable, Pace::Service),
+        500.. => again(ProviderClass::Unavailable, RetryKind::Service),
         _ => fatal(ProviderClass::Rejected),
     }
 }
@@ -301,8 +301,8 @@ fn status_of(codes: &str) -> u16 {
         .map_or(500, |(_, status)| *status)
 }
 
-fn read(body: &str) -> Said {
-    serde_json::from_str(body).map_or_else(|_| Said::default(), |value| read_value(&value))
+fn read(body: &str) -> ReportedError {
+    serde_json::from_str(body).map_or_else(|_| ReportedError::default(), |value| read_value(&value))
 }
 
 /// The first one of a list of errors.
@@ -313,13 +313,13 @@ fn first_error(value: &Value) -> Option<&Value> {
 
 /// Known shapes: `{error: {…}}`, `{error: "…"}`, `{message}`, `{detail}`, any of them in a list or in `{errors: […]}`,
 /// and any of them as JSON text inside `message`.
-fn read_value(value: &Value) -> Said {
+fn read_value(value: &Value) -> ReportedError {
     let mut value = value;
     while let Some(first) = first_error(value) {
         value = first;
     }
     let inner = value.get("error").filter(|error| !error.is_null()).unwrap_or(value);
-    let mut said = Said::default();
+    let mut said = ReportedError::default();
     let text = |key: &str| inner.get(key).and_then(Value::as_str);
     if let Some(message) = inner.as_str() {
         message.clone_into(&mut said.message);

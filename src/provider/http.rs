@@ -12,8 +12,8 @@ use crate::base::message::{Part, Reply, Usage};
 use crate::base::quote::counted;
 use crate::base::sync::lock;
 use crate::net::client::{Client, HttpError, Limits, ResponseHead, Until, is_nearby};
-use crate::net::gate::{Barred, RequestGate};
-use crate::net::retry::{Pace, RetryDecision, Schedule, chance};
+use crate::net::gate::{GateRefusal, RequestGate};
+use crate::net::retry::{RetryDecision, RetryKind, Schedule, chance};
 use crate::net::sse;
 use crate::net::wait::{WaitEnd, pause};
 use futures_util::future::BoxFuture;
@@ -58,8 +58,8 @@ impl Service {
         };
         match gate.pass(&self.base, &self.id(), until.deadline, until.cancel).await {
             Ok(()) => Ok(()),
-            Err(Barred::Ended(end)) => Err(Failed::Ended(end, None)),
-            Err(Barred::Closed(reason)) => Err(Failed::Barred(Fault::fatal(
+            Err(GateRefusal::Ended(end)) => Err(Failed::Ended(end, None)),
+            Err(GateRefusal::Closed(reason)) => Err(Failed::Barred(Fault::fatal(
                 ProviderClass::Quota,
                 format!("not sent, because the service refused another job of the batch: {reason}"),
             ))),
@@ -115,10 +115,10 @@ impl From<HttpError> for Failed {
                     "; a model that reads a long prompt on slow hardware needs more: set --first-byte-timeout, or \
                      `model_settings: { first_byte_timeout: … }` in the recipe",
                 );
-                (ProviderClass::Transport, Some(Pace::Service))
+                (ProviderClass::Transport, Some(RetryKind::Service))
             }
-            HttpError::Connect { .. } => (ProviderClass::Transport, Some(Pace::Connect)),
-            HttpError::Broken(_) => (ProviderClass::Transport, Some(Pace::Service)),
+            HttpError::Connect { .. } => (ProviderClass::Transport, Some(RetryKind::Connect)),
+            HttpError::Broken(_) => (ProviderClass::Transport, Some(RetryKind::Service)),
             // Another answer to the same request would be as long, and would be charged for again.
             HttpError::TooLong(_) => {
                 message.push_str("; set `model_settings: { max_output_tokens: … }` in the recipe");
@@ -279,7 +279,7 @@ impl Http {
         let mut message = format!("{}: {}{more}", self.info.id, fault.message);
         let advice = match fault.class {
             ProviderClass::Auth => self.service.wire.service().key_names.first().copied(),
-            _ if fault.again == Some(Pace::Connect) => self.service.base_from,
+            _ if fault.again == Some(RetryKind::Connect) => self.service.base_from,
             _ => None,
         };
         if let Some(name) = advice {
@@ -445,7 +445,7 @@ async fn read(
             return Ok(());
         }
         if decoder.is_ended() {
-            answer.hurry();
+            answer.shorten_idle_limit();
         }
     }
     match form {

@@ -5,13 +5,13 @@ pub mod fault;
 pub mod grounding;
 pub mod http;
 mod json;
+pub mod no_provider;
 pub mod open;
 mod prefix;
 pub mod pricing;
 pub mod recorded_run;
 pub mod replay;
 pub mod scripted;
-pub mod unasked;
 pub mod wire;
 
 use crate::base::call::ToolSpec;

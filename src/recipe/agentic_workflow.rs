@@ -11,7 +11,7 @@ use super::model::{
     BudgetSpec, DeliverSpec, Parameter, ParameterType, Recipe, ServerSpec, Step, StepSource, ToolsSpec,
 };
 use super::plan::Expect;
-use crate::base::call::{Offered, ToolSpec, Touches};
+use crate::base::call::{ArgumentTarget, Offered, ToolSpec};
 use crate::base::server_name::is_server_name;
 use crate::diag::reader::{self, Problems};
 use crate::diag::{
@@ -72,9 +72,9 @@ type IsTool = fn(&ToolSpec) -> bool;
 
 /// Tools of gh-aw that exist here, as far as the policy allows them: key, and which tools they are here.
 const TOOLS: [(&str, IsTool); 4] = [
-    ("edit", |tool| tool.effects.touches == Touches::WrittenFile),
-    ("bash", |tool| tool.effects.touches == Touches::Commands),
-    ("web-fetch", |tool| tool.effects.touches == Touches::Urls),
+    ("edit", |tool| tool.effects.touches == ArgumentTarget::WrittenFile),
+    ("bash", |tool| tool.effects.touches == ArgumentTarget::Commands),
+    ("web-fetch", |tool| tool.effects.touches == ArgumentTarget::Urls),
     ("web-search", |tool| tool.effects.offered == Offered::WithSearch),
 ];
 /// Settings of `safe-outputs` that are not outputs.

@@ -104,7 +104,7 @@ impl ReportFile {
 
 /// Inputs of the outputs besides the events.
 #[derive(Clone, Copy, Debug)]
-pub struct Beside<'a> {
+pub struct RenderContext<'a> {
     pub ending: &'a OutputFacts,
     pub declared: DeclaredPrompt<'a>,
     /// The bytes of the patch blob, if the run changed anything.
@@ -118,7 +118,7 @@ pub struct Beside<'a> {
 pub fn render(
     format: ReportFile,
     sum: &RunSummary<'_>,
-    beside: Beside<'_>,
+    beside: RenderContext<'_>,
 ) -> Result<Vec<u8>, quick_junit::SerializeError> {
     let ending = beside.ending;
     let text = match format {

@@ -30,7 +30,7 @@ pub fn json(sum: &RunSummary<'_>, ending: &OutputFacts) -> Value {
             "fix": ruling.map(|ruling| &ruling.fix),
             "access": call.decided().map(|decided| &decided.access),
             "diff": preview(call).map(|diff| json!({"path": diff.path, "diff": diff.diff, "added": diff.added, "removed": diff.removed})),
-            "said": said(sum, call),
+            "said": text_before(sum, call),
             "digest": result::approval_digest(sum, call),
             "approve": result::approve(sum, call, &run),
             "deny": format!("overnight resume {run} --deny {}", call.call.id),
@@ -67,7 +67,7 @@ pub fn markdown(sum: &RunSummary<'_>, ending: &OutputFacts) -> String {
             let reason = escaped(&text::line(&ruling.reason, 600));
             let _ = writeln!(out, "{reason} (rule {}, {})\n", code(rule), code(&ruling.code));
         }
-        let said = said(sum, call);
+        let said = text_before(sum, call);
         if !said.trim().is_empty() {
             let _ = writeln!(out, "The model said: {}\n", escaped(&text::line(&said, 1_000)));
         }
@@ -97,7 +97,7 @@ fn preview<'a>(call: &CallSummary<'a>) -> Option<&'a crate::base::call::FileDiff
 }
 
 /// The model's text in the reply that made the call.
-fn said(sum: &RunSummary<'_>, call: &CallSummary<'_>) -> String {
+fn text_before(sum: &RunSummary<'_>, call: &CallSummary<'_>) -> String {
     let asked = |turn: &&super::summary::TurnSummary<'_>| {
         let mut calls = turn.reply.calls();
         calls.any(|asked| asked.id == call.call.id)

@@ -7,7 +7,7 @@ use super::denial;
 use super::schema::{integer, object, string};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{Offered, Replayed, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::call::{ArgumentTarget, Offered, Replayed, ToolEffects, ToolKind, ToolOutput};
 use crate::process::jobs::{EndedJob, JobEnd, JobState};
 use crate::workspace::Workspace;
 use serde_json::Value;
@@ -24,7 +24,7 @@ const BYTES: usize = 32 << 10;
 const FOLLOWS_COMMANDS: ToolEffects = ToolEffects {
     replayed: Replayed::Recorded,
     offered: Offered::WithCommands,
-    ..ToolEffects::reads(Touches::Nothing)
+    ..ToolEffects::reads(ArgumentTarget::Nothing)
 };
 
 /// Defines `list_background_processes`.

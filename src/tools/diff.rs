@@ -13,7 +13,7 @@ const WHOLE_TEXT: usize = 256 * 1024;
 /// Upper limit in bytes for a diff; a longer one is cut at a line.
 const DIFF_TEXT: usize = 256 * 1024;
 /// Time limit for a minimal diff; after it, the diff becomes coarser.
-const PATIENCE: Duration = Duration::from_millis(300);
+const TIMEOUT: Duration = Duration::from_millis(300);
 /// Context lines around a change.
 const CONTEXT: usize = 3;
 /// Upper limit in characters for a line that the model receives.
@@ -71,7 +71,7 @@ pub fn changed_lines(before: &str, new: &str, limit: usize) -> String {
 fn line_diff<'text>(before: &'text str, new: &'text str) -> TextDiff<'text, 'text, str> {
     TextDiff::configure()
         .algorithm(Algorithm::Histogram)
-        .timeout(PATIENCE)
+        .timeout(TIMEOUT)
         .diff_lines(before, new)
 }
 

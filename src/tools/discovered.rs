@@ -293,8 +293,8 @@ async fn call(
         judge: None,
     };
     let failed = |message: String| ToolError::model("discovered_tool_execution_error", message);
-    let tell = scope.notices.tell_on_drop(&context.call);
-    let ran = process::run_telling(spawn, &confinement, Arc::clone(&tell.found)).await;
+    let tell = scope.notices.report_on_drop(&context.call);
+    let ran = process::run_reporting_changes(spawn, &confinement, Arc::clone(&tell.found)).await;
     let finished = ran.map_err(|error| match error {
         process::SpawnError::Sandbox(why) => ToolError::Fatal(format!("sandbox: {why}")),
         // The command is the recipe's: nothing that the model does can help.

@@ -1,7 +1,7 @@
 //! Which rules also decide what a command does: those for the built-in tool that does the same without a command.
 
 use super::{Tool, builtin_specs, read_file, shell, web_fetch, write_file};
-use crate::base::call::{ToolSpec, Touches};
+use crate::base::call::{ArgumentTarget, ToolSpec};
 use std::sync::LazyLock;
 
 /// What a command does.
@@ -36,7 +36,7 @@ pub fn file_writers() -> impl Iterator<Item = &'static ToolSpec> {
     let first = builtin_for(CommandAccessKind::Writes);
     let others = builtin_specs()
         .iter()
-        .filter(move |tool| tool.effects.touches == Touches::WrittenFile && tool.name != first.name);
+        .filter(move |tool| tool.effects.touches == ArgumentTarget::WrittenFile && tool.name != first.name);
     std::iter::once(first).chain(others)
 }
 
@@ -48,10 +48,10 @@ mod tests {
     #[test]
     fn each_access_has_a_tool_that_does_the_same() {
         for (access, touches) in [
-            (CommandAccessKind::Runs, Touches::Commands),
-            (CommandAccessKind::Reads, Touches::File),
-            (CommandAccessKind::Writes, Touches::WrittenFile),
-            (CommandAccessKind::Fetches, Touches::Urls),
+            (CommandAccessKind::Runs, ArgumentTarget::Commands),
+            (CommandAccessKind::Reads, ArgumentTarget::File),
+            (CommandAccessKind::Writes, ArgumentTarget::WrittenFile),
+            (CommandAccessKind::Fetches, ArgumentTarget::Urls),
         ] {
             let spec = builtin_for(access);
             assert_eq!(spec.effects.touches, touches);
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_tool_that_reads_named_files_shows_contents() {
         for spec in builtin_specs() {
-            let reads = matches!(spec.effects.touches, Touches::File | Touches::Patterns);
+            let reads = matches!(spec.effects.touches, ArgumentTarget::File | ArgumentTarget::Patterns);
             assert!(!reads || spec.effects.shows_contents, "{}", spec.name);
         }
     }

@@ -4,10 +4,10 @@ use super::args::{Args, invalid, missing};
 use super::builtin::{Builtin, OtherNames, ToolFacts, blocking};
 use super::list_directory::filter_of;
 use super::results::SHOWN;
-use super::schema::{boolean, object, string, untold};
+use super::schema::{boolean, object, string, undeclared};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
-use crate::base::call::{Location, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::call::{ArgumentTarget, Location, ToolEffects, ToolKind, ToolOutput};
 use crate::base::quote::counted;
 use crate::workspace::Workspace;
 use crate::workspace::pattern::WorkspacePattern;
@@ -29,7 +29,7 @@ pub fn tool() -> Builtin {
             display: "FindFiles",
             aliases: &[],
             kind: ToolKind::Search,
-            effects: ToolEffects::reads(Touches::Directory),
+            effects: ToolEffects::reads(ArgumentTarget::Directory),
             other_names: OtherNames {
                 renamed: &[("path", "dir_path")],
                 agents: &["glob"],
@@ -46,11 +46,11 @@ pub fn tool() -> Builtin {
                 ("case_sensitive", boolean("")),
                 (
                     "respect_git_ignore",
-                    untold(boolean("Honour .gitignore; true by default.")),
+                    undeclared(boolean("Honour .gitignore; true by default.")),
                 ),
                 (
                     "respect_gemini_ignore",
-                    untold(boolean("Honour .geminiignore; true by default.")),
+                    undeclared(boolean("Honour .geminiignore; true by default.")),
                 ),
             ],
             &["pattern"],

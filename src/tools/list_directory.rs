@@ -2,10 +2,10 @@
 
 use super::args::{Args, failed, invalid};
 use super::builtin::{Builtin, OtherNames, ToolFacts, blocking};
-use super::schema::{object, string, strings, untold};
+use super::schema::{object, string, strings, undeclared};
 use super::{PreparedCall, ToolError};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
-use crate::base::call::{Location, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::call::{ArgumentTarget, Location, ToolEffects, ToolKind, ToolOutput};
 use crate::base::glob;
 use crate::base::quote::counted;
 use crate::workspace::Workspace;
@@ -31,7 +31,7 @@ pub fn tool() -> Builtin {
             display: "ReadFolder",
             aliases: &["ls"],
             kind: ToolKind::Read,
-            effects: ToolEffects::reads(Touches::Directory),
+            effects: ToolEffects::reads(ArgumentTarget::Directory),
             other_names: OtherNames {
                 renamed: &[("path", "dir_path")],
                 agents: &["ls", "list_files", "list_dir"],
@@ -45,7 +45,7 @@ pub fn tool() -> Builtin {
             [
                 ("dir_path", string("")),
                 ("ignore", strings("Name patterns (* and ?) to leave out.")),
-                ("file_filtering_options", untold(filtering())),
+                ("file_filtering_options", undeclared(filtering())),
             ],
             &["dir_path"],
         ),

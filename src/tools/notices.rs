@@ -18,12 +18,12 @@ struct Lists {
     dropped: usize,
     /// Changes that were not granted, with the one who made them. No list is dropped, because a change that could not be
     /// undone ends the run; there are few, because a server is started at most twice, and a call has one command.
-    undone: Vec<(Unheard, Vec<Undone>)>,
+    undone: Vec<(LateAuthor, Vec<Undone>)>,
 }
 
 /// Who made changes that are in no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unheard {
+pub enum LateAuthor {
     /// The MCP server with this name.
     Server(String),
     /// The command of an abandoned call.
@@ -32,21 +32,21 @@ pub enum Unheard {
 
 /// Reports, when dropped, the changes without a grant that the command of a call made, if the call has no result of the
 /// command: the call was abandoned, or the command failed to start. Keep it until the command has ended.
-pub struct TellOnDrop {
+pub struct ReportOnDrop {
     notices: Notices,
     call: CallId,
-    /// The changes that were found, filled by [`crate::process::run_telling`].
+    /// The changes that were found, filled by [`crate::process::run_reporting_changes`].
     pub found: FoundOnDrop,
 }
 
-impl Drop for TellOnDrop {
+impl Drop for ReportOnDrop {
     fn drop(&mut self) {
         let undone = std::mem::take(&mut *lock(&self.found));
         if !undone.is_empty() {
             self.notices
                 .lists()
                 .undone
-                .push((Unheard::Call(self.call.clone()), undone));
+                .push((LateAuthor::Call(self.call.clone()), undone));
         }
     }
 }
@@ -84,13 +84,15 @@ impl Notices {
             described(&undone)
         );
         self.add("protected_path", message);
-        self.lists().undone.push((Unheard::Server(server.to_owned()), undone));
+        self.lists()
+            .undone
+            .push((LateAuthor::Server(server.to_owned()), undone));
     }
 
     /// Returns a guard that reports the changes of a call's command if the call has no result.
     #[must_use]
-    pub fn tell_on_drop(&self, call: &CallId) -> TellOnDrop {
-        TellOnDrop {
+    pub fn report_on_drop(&self, call: &CallId) -> ReportOnDrop {
+        ReportOnDrop {
             notices: self.clone(),
             call: call.clone(),
             found: FoundOnDrop::default(),
@@ -114,7 +116,7 @@ impl Notices {
     }
 
     /// Takes all changes since the last time.
-    pub fn take_undone(&self) -> Vec<(Unheard, Vec<Undone>)> {
+    pub fn take_undone(&self) -> Vec<(LateAuthor, Vec<Undone>)> {
         std::mem::take(&mut self.lists().undone)
     }
 

@@ -7,7 +7,7 @@ use super::results::{self, PREFIX, SHOWN};
 use super::schema::{integer, object, string};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, ResolvedPath};
-use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::call::{ArgumentTarget, Display, Location, ToolEffects, ToolKind, ToolOutput};
 use crate::base::content::ToolContent as Part;
 use crate::base::quote::counted;
 use crate::workspace::Workspace;
@@ -35,7 +35,7 @@ pub fn tool() -> Builtin {
             display: "ReadFile",
             aliases: &[],
             kind: ToolKind::Read,
-            effects: ToolEffects::shows(Touches::File),
+            effects: ToolEffects::shows(ArgumentTarget::File),
             other_names: OtherNames {
                 renamed: &[("path", "file_path")],
                 modernise: Some(lines_from_offset),

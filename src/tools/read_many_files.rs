@@ -6,10 +6,10 @@ use super::list_directory::{filter_of, filtering};
 use super::page::page;
 use super::read_file::MAX_FILE;
 use super::results::{SHOWN, redacted};
-use super::schema::{boolean, object, strings, untold};
+use super::schema::{boolean, object, strings, undeclared};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::call::{ArgumentTarget, Display, Location, ToolEffects, ToolKind, ToolOutput};
 use crate::base::content::{Media, ToolContent as Part};
 use crate::base::quote::counted;
 use crate::workspace::Workspace;
@@ -44,7 +44,7 @@ pub fn tool() -> Builtin {
             display: "ReadManyFiles",
             aliases: &[],
             kind: ToolKind::Read,
-            effects: ToolEffects::shows(Touches::Patterns),
+            effects: ToolEffects::shows(ArgumentTarget::Patterns),
             other_names: OtherNames {
                 renamed: &[("paths", "include")],
                 settings: &["ReadManyFilesTool"],
@@ -58,15 +58,15 @@ pub fn tool() -> Builtin {
                 ("exclude", strings("")),
                 (
                     "useDefaultExcludes",
-                    untold(boolean("Leave out node_modules and the like; true by default.")),
+                    undeclared(boolean("Leave out node_modules and the like; true by default.")),
                 ),
                 (
                     "recursive",
-                    untold(boolean(
+                    undeclared(boolean(
                         "Accepted for older callers; directories and ** are always searched whole.",
                     )),
                 ),
-                ("file_filtering_options", untold(filtering())),
+                ("file_filtering_options", undeclared(filtering())),
             ],
             &["include"],
         ),

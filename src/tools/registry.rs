@@ -19,7 +19,7 @@ pub struct Registry {
     /// Names and aliases.
     names: HashMap<String, usize>,
     /// Tools that can be called but are not declared to the model.
-    untold: BTreeSet<String>,
+    undeclared: BTreeSet<String>,
 }
 
 struct Entry {
@@ -169,7 +169,7 @@ impl Registry {
         let told = self
             .specs()
             .into_iter()
-            .filter(|spec| !self.untold.contains(&spec.name));
+            .filter(|spec| !self.undeclared.contains(&spec.name));
         told.map(declared).collect()
     }
 
@@ -177,9 +177,9 @@ impl Registry {
     /// are ruled on as usual.
     #[must_use]
     pub fn declaring(self, wanted: impl Fn(&ToolSpec) -> bool) -> Self {
-        let untold = self.specs().into_iter().filter(|spec| !wanted(spec));
-        let untold = untold.map(|spec| spec.name.clone()).collect();
-        Self { untold, ..self }
+        let undeclared = self.specs().into_iter().filter(|spec| !wanted(spec));
+        let undeclared = undeclared.map(|spec| spec.name.clone()).collect();
+        Self { undeclared, ..self }
     }
 
     /// The tools that `include` selects (all if `None`) and `exclude` does not, and the patterns that match no tool. A

@@ -8,7 +8,7 @@ use super::builtin::{Builtin, OtherNames, ToolFacts, blocking};
 use super::schema::{object, string};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::call::{ArgumentTarget, ToolEffects, ToolKind, ToolOutput};
 use crate::workspace::Workspace;
 use crate::workspace::fs::{DirHandle, FsError};
 use serde_json::{Map, Value, json};
@@ -45,7 +45,7 @@ pub fn tool() -> Builtin {
             display: "SaveMemory",
             aliases: &[],
             kind: ToolKind::Edit,
-            effects: ToolEffects::reaches_outside(Touches::Nothing),
+            effects: ToolEffects::reaches_outside(ArgumentTarget::Nothing),
             other_names: OtherNames {
                 settings: &["MemoryTool"],
                 ..OtherNames::default()
@@ -122,7 +122,7 @@ fn prepare(args: &Args<'_>, _workspace: &Arc<Workspace>) -> Result<PreparedCall,
     })
 }
 
-fn trouble(error: FsError) -> ToolError {
+fn tool_error(error: FsError) -> ToolError {
     match error {
         FsError::NoSpace => ToolError::Fatal(format!("cannot keep the note: {error}")),
         error => ToolError::model("memory_tool_execution_error", format!("cannot keep the note: {error}")),
@@ -131,12 +131,12 @@ fn trouble(error: FsError) -> ToolError {
 
 /// Excludes other runs from changing the notes in `dir` until the result is dropped.
 fn locked(dir: &Path, context: &ToolContext) -> Result<File, ToolError> {
-    let file = crate::journal::no_follow::open_private(&dir.join(LOCK)).map_err(|error| trouble(error.into()))?;
+    let file = crate::journal::no_follow::open_private(&dir.join(LOCK)).map_err(|error| tool_error(error.into()))?;
     let end = Instant::now() + WAIT;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(TryLockError::Error(error)) => return Err(trouble(error.into())),
+            Err(TryLockError::Error(error)) => return Err(tool_error(error.into())),
             Err(TryLockError::WouldBlock) if Instant::now() >= end || context.cancel.is_cancelled() => {
                 let message = "another run is changing the notes; the note was not kept";
                 return Err(ToolError::model("memory_tool_execution_error", message));
@@ -152,9 +152,9 @@ fn save(whose: Whose, key: Option<String>, value: &str, context: &ToolContext) -
         return Err(ToolError::model("memory_tool_execution_error", message));
     }
     let place = whose.dir(&context.scope.memory);
-    let dir = DirHandle::create(&place).map_err(trouble)?;
+    let dir = DirHandle::create(&place).map_err(tool_error)?;
     let _held = locked(&place, context)?;
-    let mut notes = load(&dir).map_err(trouble)?;
+    let mut notes = load(&dir).map_err(tool_error)?;
     let key = key.unwrap_or_else(|| next_key(&notes));
     let told = if value.is_empty() {
         notes.shift_remove(&key);
@@ -167,12 +167,12 @@ fn save(whose: Whose, key: Option<String>, value: &str, context: &ToolContext) -
         let message = format!("there are {MAX_NOTES} notes already; replace one by its key");
         return Err(ToolError::model("memory_tool_execution_error", message));
     }
-    let bytes = serde_json::to_vec_pretty(&notes).map_err(|error| trouble(FsError::Io(error.into())))?;
+    let bytes = serde_json::to_vec_pretty(&notes).map_err(|error| tool_error(FsError::Io(error.into())))?;
     if bytes.len() as u64 > MAX_BYTES {
         let message = format!("the notes would take more than {MAX_BYTES} bytes; replace one by its key");
         return Err(ToolError::model("memory_tool_execution_error", message));
     }
-    dir.write(FILE, &bytes).map_err(trouble)?;
+    dir.write(FILE, &bytes).map_err(tool_error)?;
     Ok(ToolOutput::text(told.clone(), told))
 }
 

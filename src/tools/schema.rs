@@ -61,7 +61,7 @@ pub fn strings(description: &str) -> Value {
 }
 
 /// Marks a parameter that is accepted but not declared to models: an older name, or one that is rarely needed.
-pub fn untold(mut schema: Value) -> Value {
+pub fn undeclared(mut schema: Value) -> Value {
     if let Value::Object(map) = &mut schema {
         map.insert("deprecated".to_owned(), Value::Bool(true));
     }

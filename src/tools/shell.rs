@@ -7,10 +7,10 @@ use super::builtin::{Builtin, OtherNames, ToolFacts};
 use super::command_end::{ends, may_not_write, strictest, undone_failure};
 use super::denial;
 use super::results::{PREFIX, SHOWN};
-use super::schema::{boolean, integer, object, string, untold};
+use super::schema::{boolean, integer, object, string, undeclared};
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, CommandAccess, PathStatus, ResolvedPath};
-use crate::base::call::{ExitInfo, Kept, Replayed, ToolEffects, ToolFailure, ToolKind, ToolOutput, Touches};
+use crate::base::call::{ArgumentTarget, ExitInfo, Kept, Replayed, ToolEffects, ToolFailure, ToolKind, ToolOutput};
 use crate::base::event::ProgressEvent;
 use crate::base::grant::{JudgedPrograms, Writes};
 use crate::base::quote::counted;
@@ -45,7 +45,7 @@ pub fn tool() -> Builtin {
             kind: ToolKind::Execute,
             effects: ToolEffects {
                 replayed: Replayed::RunsSoftly,
-                ..ToolEffects::writes(Touches::Commands)
+                ..ToolEffects::writes(ArgumentTarget::Commands)
             },
             other_names: OtherNames {
                 renamed: &[("directory", "dir_path"), ("dir", "dir_path")],
@@ -64,7 +64,7 @@ pub fn tool() -> Builtin {
                 ("is_background", boolean("")),
                 (
                     "delay_ms",
-                    untold(integer(
+                    undeclared(integer(
                         "With is_background: milliseconds to wait for first output, at most 30000.",
                         0,
                     )),
@@ -178,8 +178,8 @@ async fn work(asked: Asked, context: ToolContext) -> Result<ToolOutput, ToolErro
         return started.map(|job| background::started(&job)).map_err(not_started);
     }
     let cancelled = || ToolError::model("cancelled", "the command was ended because the run is ending");
-    let tell = scope.notices.tell_on_drop(&context.call);
-    let finished = crate::process::run_telling(spawn, scope.confinement()?, Arc::clone(&tell.found))
+    let tell = scope.notices.report_on_drop(&context.call);
+    let finished = crate::process::run_reporting_changes(spawn, scope.confinement()?, Arc::clone(&tell.found))
         .await
         .map_err(|error| match context.cancel.is_cancelled() {
             true => cancelled(),
@@ -265,7 +265,7 @@ fn output(finished: Finished, masked: &[String], call: &str, bound: &Writes) -> 
             lines.extend(may_not_write(&exit, &stdout.text, bound, !finished.granted.is_empty()));
         }
     }
-    lines.extend(finished.locks.told().map(|told| format!("[{told}]")));
+    lines.extend(finished.locks.message().map(|told| format!("[{told}]")));
     let withheld = |why: &String| format!("[the sandbox withheld the secret content of a file: {why}]");
     lines.extend(masked.iter().map(withheld));
     let told = undone_failure(&undone);

@@ -7,7 +7,7 @@ use super::schema::{object, string};
 use super::web::SearchAnswer;
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{Offered, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::call::{ArgumentTarget, Offered, ToolEffects, ToolKind, ToolOutput};
 use crate::workspace::Workspace;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub fn tool() -> Builtin {
             kind: ToolKind::Search,
             effects: ToolEffects {
                 offered: Offered::WithSearch,
-                ..ToolEffects::reaches_outside(Touches::Nothing)
+                ..ToolEffects::reaches_outside(ArgumentTarget::Nothing)
             },
             other_names: OtherNames {
                 settings: &["WebSearchTool"],

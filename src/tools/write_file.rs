@@ -8,7 +8,7 @@ use super::results::PREFIX;
 use super::schema::{object, string};
 use super::{PreparedCall, ToolContext, ToolError, placeholder};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
-use crate::base::call::{Display, FileDiff, Location, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::call::{ArgumentTarget, Display, FileDiff, Location, ToolEffects, ToolKind, ToolOutput};
 use crate::base::quote::counted;
 use crate::workspace::fs::FsError;
 use crate::workspace::root::UNASKED;
@@ -45,7 +45,7 @@ pub fn tool() -> Builtin {
             display: "WriteFile",
             aliases: &[],
             kind: ToolKind::Edit,
-            effects: ToolEffects::writes(Touches::WrittenFile),
+            effects: ToolEffects::writes(ArgumentTarget::WrittenFile),
             other_names: OtherNames {
                 renamed: &[("path", "file_path")],
                 agents: &["write", "write_to_file", "create_file"],

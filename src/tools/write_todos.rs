@@ -5,7 +5,7 @@ use super::builtin::{Builtin, OtherNames, ToolFacts};
 use super::schema::object;
 use super::{PreparedCall, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{Display, Todo, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::call::{ArgumentTarget, Display, Todo, ToolEffects, ToolKind, ToolOutput};
 use crate::workspace::Workspace;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub fn tool() -> Builtin {
             display: "WriteTodos",
             aliases: &[],
             kind: ToolKind::Plan,
-            effects: ToolEffects::reads(Touches::Nothing),
+            effects: ToolEffects::reads(ArgumentTarget::Nothing),
             other_names: OtherNames {
                 agents: &["todowrite", "update_plan"],
                 settings: &["WriteTodosTool", "write_todos_list"],

@@ -1,7 +1,7 @@
 //! Lets a policy query the tree through functions, so that the policy module does no I/O.
 
 use super::Workspace;
-use super::below::BelowLister;
+use super::descendants::DescendantLister;
 use super::shell_glob::Expander;
 use crate::base::access::FsView;
 
@@ -11,7 +11,7 @@ impl Workspace {
         let locate = |path: &str| self.locate(path);
         let expander = Expander::new(self);
         let expand = |word: &str| expander.expand(word);
-        let lister = BelowLister::new(self);
+        let lister = DescendantLister::new(self);
         let below = |dir: &str| lister.below(dir);
         let over_limit = || expander.is_over_limit();
         ask(&FsView {

@@ -2,10 +2,10 @@
 //! processes that were killed, once their runs are finished; until then a resume takes them over.
 
 mod keep;
-mod left;
+mod stale_worktrees;
 
-pub use keep::{KeepMessage, Standing, bring};
-pub use left::IsNeeded;
+pub use keep::{BroughtFiles, KeepMessage, bring};
+pub use stale_worktrees::IsNeeded;
 
 use super::patch::{self, STOP_TIME, STOPPED};
 use super::registration;
@@ -48,7 +48,7 @@ fn tree_of(workspace: &Path) -> Result<(PathBuf, patch::Repository), String> {
 ///
 /// # Errors
 /// As for [`make`]: there is no repository or no commit, or git fails.
-pub async fn foresee(workspace: &Path) -> Result<(), String> {
+pub async fn preflight(workspace: &Path) -> Result<(), String> {
     let (_, repository) = tree_of(workspace)?;
     patch::head(&repository)
         .await?
@@ -63,7 +63,7 @@ pub async fn foresee(workspace: &Path) -> Result<(), String> {
 pub async fn make(workspace: &Path, is_needed: IsNeeded, stop: &CancellationToken) -> Result<Isolated, String> {
     let (root, repository) = tree_of(workspace)?;
     let common = std::fs::canonicalize(&repository.common_dir).unwrap_or_else(|_| repository.common_dir.clone());
-    left::remove(&common, is_needed, stop).await;
+    stale_worktrees::remove(&common, is_needed, stop).await;
     let dir = Temporary::make(temporary::WORKTREE).map_err(|error| temporary::why_not(&error))?;
     let mut isolated = Isolated::of(dir, &root, repository, common);
     let commit = stop.run_until_cancelled(patch::head(&isolated.repository)).await;
@@ -103,7 +103,7 @@ pub fn take_over(workspace: &Path, run: &RunId) -> Result<Option<Isolated>, InUs
     let Some((root, repository, common)) = place() else {
         return Ok(None);
     };
-    let Some(dir) = left::take_over(&common, run)? else {
+    let Some(dir) = stale_worktrees::take_over(&common, run)? else {
         return Ok(None);
     };
     let isolated = Isolated::of(dir, &root, repository, common);
@@ -122,7 +122,7 @@ fn tree_in(dir: &Temporary) -> PathBuf {
 pub fn run_of(path: &Path) -> Option<RunId> {
     let path = std::fs::canonicalize(path).ok()?;
     let mut trees = path.ancestors().filter(|above| above.ends_with("tree"));
-    trees.find_map(|tree| left::run_of(tree.parent()?))
+    trees.find_map(|tree| stale_worktrees::run_of(tree.parent()?))
 }
 
 impl Isolated {
@@ -152,12 +152,12 @@ impl Isolated {
     /// A sentence: the file cannot be written.
     pub fn record(&self, run: &RunId, journals: &[PathBuf]) -> Result<(), String> {
         let dir = self.dir.path();
-        left::record(dir, run, journals).map_err(|error| format!("{}: {error}", dir.display()))
+        stale_worktrees::record(dir, run, journals).map_err(|error| format!("{}: {error}", dir.display()))
     }
 
     /// Whether it was recorded that this run works in the worktree.
     pub fn is_of(&self, run: &RunId) -> bool {
-        left::run_of(self.dir.path()).is_some_and(|recorded| recorded == *run)
+        stale_worktrees::run_of(self.dir.path()).is_some_and(|recorded| recorded == *run)
     }
 
     /// Removes the directories that an earlier process brought into the worktree, so that they are brought again. What
@@ -268,7 +268,7 @@ impl Isolated {
     /// Removes the worktree and its registration in the repository.
     pub async fn remove(self) {
         let removed = tokio::task::spawn_blocking(move || {
-            left::forget(&self.common, self.dir.path());
+            stale_worktrees::forget(&self.common, self.dir.path());
             drop(self.dir);
         });
         // A panic of the thread is no reason against the run; the next one removes what is left.

@@ -1,11 +1,11 @@
 //! Access to the repository's files; the only module that reads or writes the tree.
 
 pub mod at_references;
-mod below;
 pub mod collect;
 pub mod content;
 pub mod context;
 pub mod context_file;
+mod descendants;
 pub mod fs;
 pub mod fs_view;
 mod ignore_files;

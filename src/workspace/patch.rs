@@ -2,7 +2,6 @@
 //! object store: no program runs with the tree as its work tree, no setting, attribute, filter or hook of the tree is
 //! used, and nothing is written to the repository's `.git`.
 
-mod bound;
 mod build_outputs;
 mod cache;
 mod checkout;
@@ -27,6 +26,7 @@ mod repository;
 mod restore;
 mod scan;
 mod scan_state;
+mod snapshot_limits;
 mod store;
 mod trees;
 mod unknown;
@@ -45,7 +45,6 @@ pub use scan_state::MOST_FILE;
 use crate::base::sync::lock;
 use crate::process::change_times::exact_device;
 use crate::process::own_git;
-use bound::{Bound, RunEnd, WorkTimes};
 use cache::CachedDir;
 use ignored::{Counting, IgnoreJudge, IgnoreRules, TrustedIgnoreFiles, read_patterns};
 use index::GitIndex;
@@ -54,6 +53,7 @@ use open::open_dir;
 use pack::{trouble, write_synced};
 use scan::STACK;
 use scan_state::{Before, PrivateScan, Scan, WalkedDirectory};
+use snapshot_limits::{RunEnd, SnapshotLimits, WorkTimes};
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -395,7 +395,7 @@ impl Shadow {
 
     fn walk_within(
         &self,
-        bound: &Bound,
+        bound: &SnapshotLimits,
         state: &mut State,
         index: Option<&GitIndex>,
         may: Option<IgnoreJudge<'_>>,

@@ -89,7 +89,7 @@ impl Workspace {
     /// As the system reports them for the directory; they reveal neither its path nor anything above it.
     pub fn open(path: &Path) -> Result<Self, FsError> {
         let root = path.canonicalize()?;
-        own_path::keep_out(&root);
+        own_path::exclude_tree(&root);
         Ok(Self {
             dir: Arc::new(DirHandle::open(&root)?),
             root,
@@ -329,15 +329,15 @@ pub fn is_deceptive(c: char) -> bool {
         || matches!(c, '\u{61C}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}')
 }
 
-enum Piece {
+enum PathComponent {
     Name(OsString),
     Up,
 }
 
-fn pieces(path: &Path) -> impl DoubleEndedIterator<Item = Piece> + '_ {
+fn pieces(path: &Path) -> impl DoubleEndedIterator<Item = PathComponent> + '_ {
     path.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(Piece::Name(name.to_owned())),
-        Component::ParentDir => Some(Piece::Up),
+        Component::Normal(name) => Some(PathComponent::Name(name.to_owned())),
+        Component::ParentDir => Some(PathComponent::Up),
         Component::CurDir | Component::RootDir | Component::Prefix(_) => None,
     })
 }
@@ -353,10 +353,10 @@ fn resolve(root: &Path, asked: &str) -> Option<(PathBuf, PathStatus)> {
     } else {
         root.to_owned()
     };
-    let mut todo: VecDeque<Piece> = pieces(asked).collect();
+    let mut todo: VecDeque<PathComponent> = pieces(asked).collect();
     let mut links = 0;
     while let Some(piece) = todo.pop_front() {
-        let Piece::Name(name) = piece else {
+        let PathComponent::Name(name) = piece else {
             at.pop();
             continue;
         };

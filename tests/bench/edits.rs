@@ -9,7 +9,7 @@ mod corpus;
 
 use corpus::{EditCase, ExpectedEdit};
 use criterion::Criterion;
-use overnight::tools::replace::{Strategy, land};
+use overnight::tools::replace::{Strategy, find_edit};
 use overnight::workspace::text::decode;
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -17,18 +17,18 @@ use std::hint::black_box;
 fn shares(cases: &[EditCase]) {
     let (mut ways, mut marks) = (BTreeMap::<String, usize>::new(), BTreeMap::<&str, usize>::new());
     for (row, case) in cases.iter().enumerate() {
-        let outcome = land(&decode(&case.file).unwrap(), &case.old, &case.new, case.multiple);
+        let outcome = find_edit(&decode(&case.file).unwrap(), &case.old, &case.new, case.multiple);
         let way = match &outcome {
-            Ok(landing) if landing.strategy == Strategy::Exact && !landing.corrections.is_empty() => {
+            Ok(found_edit) if found_edit.strategy == Strategy::Exact && !found_edit.corrections.is_empty() => {
                 "corrected".to_owned()
             }
-            Ok(landing) => landing.strategy.to_string(),
+            Ok(found_edit) => found_edit.strategy.to_string(),
             Err(_) => "refused".to_owned(),
         };
         *ways.entry(way).or_default() += 1;
         let mark = match (&case.wanted, &outcome) {
-            (ExpectedEdit::Bytes(bytes) | ExpectedEdit::BytesOrRefusal(bytes), Ok(landing))
-                if landing.bytes == *bytes =>
+            (ExpectedEdit::Bytes(bytes) | ExpectedEdit::BytesOrRefusal(bytes), Ok(found_edit))
+                if found_edit.bytes == *bytes =>
             {
                 "right"
             }
@@ -68,7 +68,7 @@ fn main() {
         bencher.iter(|| {
             for case in &cases {
                 let file = decode(&case.file).unwrap();
-                let _ = black_box(land(&file, &case.old, &case.new, case.multiple));
+                let _ = black_box(find_edit(&file, &case.old, &case.new, case.multiple));
             }
         });
     });

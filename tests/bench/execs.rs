@@ -3,7 +3,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use overnight::base::grant::{ClosedPaths, Exec, ExecAnswer, ExecJudge, NothingClosed, Starts, Writes};
 use overnight::base::secret::Redactor;
-use overnight::process::private::{Private, Wishes, confinement};
+use overnight::process::private::{Private, SandboxRequest, confinement};
 use overnight::process::{self, Invocation, Network, SandboxLevel, Spawn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn execs(bench: &mut Criterion) {
     let mut group = bench.benchmark_group("500 execs");
     group.sample_size(10);
     for level in [SandboxLevel::Landlock, SandboxLevel::Full] {
-        let wishes = Wishes {
+        let wishes = SandboxRequest {
             level,
             workspace: top.path(),
             hidden: &[],

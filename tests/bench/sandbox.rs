@@ -10,7 +10,7 @@ use overnight::base::grant::{ClosedPaths, WriteKind, WritePath, Writes};
 use overnight::base::secret::Redactor;
 use overnight::diag::SourceFiles;
 use overnight::policy::{KnownTools, PolicySource, load};
-use overnight::process::private::{Private, Wishes, confinement};
+use overnight::process::private::{Private, SandboxRequest, confinement};
 use overnight::process::{self, Confinement, Invocation, Network, SandboxLevel, Spawn};
 use std::path::Path;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ fn confined(level: SandboxLevel, top: &Path, private: &Private, closed: &Arc<dyn
         SandboxLevel::None => Network::Open,
         _ => Network::None,
     };
-    let wishes = Wishes {
+    let wishes = SandboxRequest {
         level,
         workspace: top,
         hidden: &[],

@@ -7,7 +7,7 @@ use overnight::base::grant::{Exec, ExecAnswer, Starts};
 use overnight::base::ruling::{Decision, PolicyInput};
 use overnight::diag::{SourceFiles, render_all};
 use overnight::journal::format::{decode, encode};
-use overnight::policy::exec::{self, Setting};
+use overnight::policy::exec::{self, ExecContext};
 use overnight::policy::hosts::{self, HostPattern};
 use overnight::policy::lexical_access::without_tree;
 use overnight::policy::shell::{Grants, MAX_BYTES, read};
@@ -143,10 +143,10 @@ pub fn execs((path, words, cwd, caller): (&str, Vec<&str>, &str, u8)) {
         interpreters: Vec::new(),
         is_unread: false,
     };
-    let setting = Setting {
+    let setting = ExecContext {
         root: PathBuf::from("/ws"),
         path: vec![PathBuf::from("/usr/local/bin")],
-        ..Setting::default()
+        ..ExecContext::default()
     };
     let args = serde_json::json!({});
     let is_allowed = |set: &PolicySet| {

@@ -8,6 +8,7 @@
 )]
 
 mod accepted;
+mod all_problems_at_once;
 mod approvals;
 mod attacks;
 mod batch;
@@ -35,14 +36,15 @@ mod guide;
 mod guide_reference;
 mod habits;
 mod harness;
+mod hidden_files;
 mod hostile;
 mod injection;
 mod inputs;
 mod isolation;
 mod journal;
 mod layering;
+mod leftovers;
 mod limits;
-mod litter;
 mod locales;
 mod long;
 mod maintenance;
@@ -78,12 +80,10 @@ mod small_models;
 mod state;
 mod store;
 mod symbolic_links;
-mod told_at_once;
 mod tools;
 mod traces;
 mod trust;
 mod unbounded;
-mod unseen;
 mod upgrade;
 mod validators;
 mod waits;

@@ -404,7 +404,7 @@ async fn a_process_that_ends_late_is_waited_for() {
     let ended = (got.stdout.text.as_str(), got.exit.code, got.exit.leftovers);
     assert_eq!(ended, ("done\n", Some(0), 1));
     assert!(!lives(&mark));
-    assert_eq!(process::survivors::told(&house.confinement.workspace), None);
+    assert_eq!(process::survivors::message(&house.confinement.workspace), None);
 }
 
 /// The processes of a killed run still write until they are killed, too. A run that begins before would take what they

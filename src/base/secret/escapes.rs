@@ -5,7 +5,7 @@
 //! Two backslashes before a code are either one escaped twice, or a backslash of the secret and an escape. Since nothing
 //! in the text tells which, a secret with a backslash is also searched for without any, in a text without any.
 
-use super::stretches::Stretches;
+use super::offset_map::OffsetMap;
 use std::ops::Range;
 
 /// How often a text is decoded at most, since a secret may be encoded more than once. Decoding backslashes counts as a
@@ -105,7 +105,7 @@ impl Escapes {
 /// Text in which escapes are decoded.
 pub(super) struct Decoded {
     pub bytes: Vec<u8>,
-    stretches: Stretches,
+    offset_map: OffsetMap,
 }
 
 /// Whether a text is known up to its end.
@@ -143,7 +143,7 @@ pub(super) fn levels(text: &[u8], which: Escapes, secrets: SecretBytes, end: End
 /// The source range of a range of the last of these levels; escapes are in it as a whole.
 pub(super) fn source(levels: &[Decoded], decoded: Range<usize>) -> Range<usize> {
     let outer =
-        |range: Range<usize>, level: &Decoded| level.stretches.place(range.start)..level.stretches.place(range.end);
+        |range: Range<usize>, level: &Decoded| level.offset_map.place(range.start)..level.offset_map.place(range.end);
     levels.iter().rev().fold(decoded, outer)
 }
 
@@ -257,7 +257,7 @@ fn code_at(rest: &[u8]) -> Option<Escape> {
 struct Decoder<'a> {
     text: &'a [u8],
     bytes: Vec<u8>,
-    stretches: Stretches,
+    offset_map: OffsetMap,
     /// How much of the text has been copied or replaced.
     copied: usize,
 }
@@ -267,7 +267,7 @@ impl<'a> Decoder<'a> {
         Self {
             text,
             bytes: Vec::new(),
-            stretches: Stretches::default(),
+            offset_map: OffsetMap::default(),
             copied: 0,
         }
     }
@@ -279,19 +279,19 @@ impl<'a> Decoder<'a> {
         self.bytes
             .extend_from_slice(escape.bytes.get(..escape.count).unwrap_or_default());
         self.copied = at + escape.length;
-        self.stretches.push(self.bytes.len(), self.copied);
+        self.offset_map.push(self.bytes.len(), self.copied);
     }
 
     /// `None` if nothing was replaced.
     fn finish(mut self) -> Option<Decoded> {
-        if self.stretches.is_empty() {
+        if self.offset_map.is_empty() {
             return None;
         }
         self.bytes
             .extend_from_slice(self.text.get(self.copied..).unwrap_or_default());
         Some(Decoded {
             bytes: self.bytes,
-            stretches: self.stretches,
+            offset_map: self.offset_map,
         })
     }
 }

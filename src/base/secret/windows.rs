@@ -8,14 +8,14 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 /// The rare encodings of all secrets; built when the first range is found that could contain one.
-pub(super) struct Rare {
+pub(super) struct RareEncodings {
     pieces: Vec<(String, usize)>,
     /// For each class: the length of its shortest pattern, or less.
     least: [usize; 2],
-    made: OnceLock<Made>,
+    made: OnceLock<RareIndex>,
 }
 
-struct Made {
+struct RareIndex {
     /// A fast test that rules out most ranges. `None`: every range is searched.
     filter: Option<ByteFilter>,
     starts: PrefixFilter,
@@ -25,7 +25,7 @@ struct Made {
     patterns: Vec<SecretPattern>,
 }
 
-impl Rare {
+impl RareEncodings {
     /// From these pieces, each with the index of its secret's name.
     pub fn new(pieces: Vec<(String, usize)>) -> Self {
         let shortest = pieces
@@ -40,7 +40,7 @@ impl Rare {
         }
     }
 
-    fn made(&self) -> &Made {
+    fn made(&self) -> &RareIndex {
         let make = || {
             let all = self
                 .pieces
@@ -49,7 +49,7 @@ impl Rare {
             let mut patterns: Vec<SecretPattern> = all.collect();
             patterns.sort();
             patterns.dedup_by(|a, b| a.bytes == b.bytes);
-            Made {
+            RareIndex {
                 starts: PrefixFilter::new(patterns.iter().map(|pattern| pattern.bytes.as_slice())),
                 filter: ByteFilter::new(patterns.iter().map(|pattern| pattern.bytes.as_slice())),
                 automaton: OnceLock::new(),
@@ -103,7 +103,7 @@ impl Rare {
     }
 }
 
-impl Made {
+impl RareIndex {
     fn automaton(&self) -> Option<&AhoCorasick> {
         let make = || {
             let patterns = self.patterns.iter().map(|pattern| pattern.bytes.as_slice());

@@ -1,6 +1,6 @@
 //! Removes the line breaks of a text, and maps positions back to the original.
 
-use super::stretches::Stretches;
+use super::offset_map::OffsetMap;
 use std::ops::Range;
 
 /// What is removed together with a line break: blanks after it and backslashes before it may belong to the wrapping or
@@ -39,7 +39,7 @@ impl Breaks {
 #[derive(Default)]
 pub(super) struct Joined {
     pub bytes: Vec<u8>,
-    stretches: Stretches,
+    offset_map: OffsetMap,
 }
 
 impl Joined {
@@ -47,7 +47,7 @@ impl Joined {
     pub fn join(&mut self, text: &[u8], breaks: Breaks) {
         self.bytes.clear();
         self.bytes.reserve(text.len());
-        self.stretches.clear();
+        self.offset_map.clear();
         let mut at = 0;
         while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
             let plain = memchr::memchr3(b'\n', b'\r', b'\\', rest).unwrap_or(rest.len());
@@ -65,14 +65,14 @@ impl Joined {
             while breaks != Breaks::Bare && matches!(text.get(at), Some(b' ' | b'\t')) {
                 at += 1;
             }
-            self.stretches.push(self.bytes.len(), at);
+            self.offset_map.push(self.bytes.len(), at);
         }
     }
 
     /// The source range of a range of the joined text, including the breaks in it.
     pub fn source(&self, joined: Range<usize>) -> Range<usize> {
         let last = joined.end.saturating_sub(1).max(joined.start);
-        self.stretches.place(joined.start)..self.stretches.place(last) + 1
+        self.offset_map.place(joined.start)..self.offset_map.place(last) + 1
     }
 }
 

@@ -12,7 +12,7 @@ mod planning;
 use super::printed;
 use crate::base::quote::{counted, shell_word};
 use crate::batch::bundle::{self, BundleSeal, RecordHead};
-use crate::batch::job_result::JobStanding;
+use crate::batch::job_result::JobDisposition;
 use crate::batch::outputs;
 use crate::batch::plan::{self, BatchPlan, JobIdentity, PlannedJob};
 use crate::batch::progress::BatchProgress;
@@ -433,7 +433,7 @@ fn can_ask(models: &Models, jobs: &[ReadyJob<'_>]) -> Result<(), Refusal> {
 }
 
 fn to_run<'a>(jobs: &'a [ReadyJob<'a>]) -> impl Iterator<Item = &'a PlannedJob> {
-    let running = jobs.iter().filter(|job| job.standing == JobStanding::Run);
+    let running = jobs.iter().filter(|job| job.disposition == JobDisposition::Run);
     running.map(|job| job.planned)
 }
 
@@ -480,17 +480,17 @@ fn print(result: &BatchResult, dir: &Path, store: Option<&RemoteBundle>, args: &
         TextOrJson::Json => format!("{}\n", serde_json::to_string(result).unwrap_or_default()),
         TextOrJson::Text if args.quiet => {
             if result.exit_code != exit::PASSED {
-                out::stderr(told(result, dir, store.map(RemoteBundle::url)).trim_end());
+                out::stderr(closing_line(result, dir, store.map(RemoteBundle::url)).trim_end());
             }
             String::new()
         }
-        TextOrJson::Text => told(result, dir, store.map(RemoteBundle::url)),
+        TextOrJson::Text => closing_line(result, dir, store.map(RemoteBundle::url)),
     };
     printed(&text)?;
     Ok(result.exit_code)
 }
 
-fn told(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
+fn closing_line(result: &BatchResult, dir: &Path, store: Option<&str>) -> String {
     let counts: Vec<String> = result
         .jobs
         .verdicts

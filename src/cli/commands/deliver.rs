@@ -16,15 +16,15 @@ use crate::cli::named_outputs::{self, NamedOutput, ReadFile};
 use crate::cli::outputs;
 use crate::cli::policy_sources::{self, Policies};
 use crate::cli::refusal::Refusal;
-use crate::cli::{exit, kept_out, out, settings, signals, variables, verify};
+use crate::cli::{excluded_trees, exit, out, settings, signals, variables, verify};
 use crate::deliver::address::RemoteAddress;
 use crate::deliver::batch::{self, BatchRun, JobOfPlan, JobPlace, JobSource};
 use crate::deliver::branch_claims::{self, BranchClaims};
 use crate::deliver::deliverable::Deliverable;
 use crate::deliver::flow::{self, DeliverSettings};
 use crate::deliver::message::{self, Wording};
-use crate::deliver::patience::Patience;
-use crate::deliver::reruled::Rulers;
+use crate::deliver::patch_policies::PatchPolicies;
+use crate::deliver::wait_budget::WaitBudget;
 use crate::deliver::{DeliverFault, DeliverOutcome, DeliverStop, DeliverTarget, Delivered, local};
 use crate::diag::SourceFiles;
 use crate::journal::deliveries::DeliveryLog;
@@ -61,7 +61,7 @@ impl From<DeliverTo> for DeliverTarget {
 }
 
 /// One run to deliver, with the result that its batch recorded.
-struct Asked {
+struct RequestedRun {
     /// Directory of the journal.
     home: PathBuf,
     of_batch: Option<BatchRun>,
@@ -77,7 +77,7 @@ struct Call<'a> {
     args: &'a DeliverArgs,
     target: DeliverTarget,
     vars: Vec<(String, String)>,
-    patience: Patience,
+    wait_budget: WaitBudget,
     /// Policies from `--policy`, if given. They replace the recorded ones.
     policies: Option<PolicySet>,
     /// The policy of OVERNIGHT_POLICY, without `--policy`. It applies in addition to the recorded ones: the variable is set
@@ -91,7 +91,7 @@ struct Call<'a> {
 
 /// Where a delivery takes its commits from, and where it sends them.
 #[derive(Default)]
-struct Ends {
+struct Endpoints {
     repository: Option<Repository>,
     remote: Option<RemoteAddress>,
     /// The base URL of the forge's API, and the token.
@@ -185,7 +185,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
         args,
         target,
         vars: environment::variables(),
-        patience: Patience::new(
+        wait_budget: WaitBudget::new(
             Duration::from_millis(args.max_wall),
             args.pace.map_or(PACE, Duration::from_millis),
         ),
@@ -213,7 +213,7 @@ pub async fn deliver(args: &DeliverArgs) -> Result<u8, Refusal> {
                 None => run_dirs::newest(&place)?,
             };
             let home = run_dirs::locate(&name, &place)?;
-            let one = Asked {
+            let one = RequestedRun {
                 home,
                 of_batch: None,
                 manifest: String::new(),
@@ -304,7 +304,7 @@ fn warn_of_unused(args: &DeliverArgs, target: DeliverTarget) {
 }
 
 /// The outcome of a run whose delivery a signal prevented.
-fn not_begun(asked: &Asked, number: i32) -> Delivered {
+fn not_begun(asked: &RequestedRun, number: i32) -> Delivered {
     Delivered {
         job: asked.of_batch.as_ref().map(|run| run.job.name.clone()),
         outcome: Some(DeliverOutcome::Failed),
@@ -317,18 +317,18 @@ fn not_begun(asked: &Asked, number: i32) -> Delivered {
     }
 }
 
-type AskedRuns = Vec<Result<Asked, Box<Delivered>>>;
+type RequestedRuns = Vec<Result<RequestedRun, Box<Delivered>>>;
 
 /// A batch directory.
-struct AskedBatch {
-    runs: AskedRuns,
+struct RequestedBatch {
+    runs: RequestedRuns,
     /// Of all jobs of the plan.
     places: Vec<JobPlace>,
     dir: PathBuf,
 }
 
 /// The runs of a batch, if a batch directory was given.
-fn batch_of(args: &DeliverArgs) -> Result<Option<AskedBatch>, Refusal> {
+fn batch_of(args: &DeliverArgs) -> Result<Option<RequestedBatch>, Refusal> {
     let Some(dir) = args.run.as_ref().map(PathBuf::from) else {
         return Ok(None);
     };
@@ -385,7 +385,7 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<AskedBatch>, Refusal> {
             .as_ref()
             .map(|dir| run_dirs::locate(&dir.to_string_lossy(), dir));
         match found {
-            Some(Ok(home)) => Ok(Asked {
+            Some(Ok(home)) => Ok(RequestedRun {
                 home,
                 of_batch: Some(run),
                 manifest: manifest.clone(),
@@ -405,7 +405,7 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<AskedBatch>, Refusal> {
             }
         }
     });
-    let mut asked: AskedRuns = asked.collect();
+    let mut asked: RequestedRuns = asked.collect();
     // Jobs that never ended have no row.
     let without = left
         .iter()
@@ -421,7 +421,7 @@ fn batch_of(args: &DeliverArgs) -> Result<Option<AskedBatch>, Refusal> {
             ..Delivered::default()
         })));
     }
-    Ok(Some(AskedBatch {
+    Ok(Some(RequestedBatch {
         runs: asked,
         places: found.places,
         dir,
@@ -610,7 +610,7 @@ fn code_of(fault: DeliverFault) -> u8 {
 
 impl Call<'_> {
     /// The outcome of the run whose delivery a signal ended.
-    fn cancelled(&self, asked: &Asked, number: i32) -> Delivered {
+    fn cancelled(&self, asked: &RequestedRun, number: i32) -> Delivered {
         let name = exit::signal_name(number);
         Delivered {
             run: self.current(),
@@ -620,7 +620,11 @@ impl Call<'_> {
     }
 
     /// Delivers one run. An error ends the command only if it concerns all runs.
-    async fn one(&self, asked: &Asked, log: Option<&mut (DeliveryLog, Vec<Value>)>) -> Result<Delivered, Refusal> {
+    async fn one(
+        &self,
+        asked: &RequestedRun,
+        log: Option<&mut (DeliveryLog, Vec<Value>)>,
+    ) -> Result<Delivered, Refusal> {
         if let Ok(mut current) = self.current.lock() {
             current.clear();
         }
@@ -637,7 +641,7 @@ impl Call<'_> {
     }
 
     /// The outcome of a run whose delivery did not begin.
-    fn stopped(&self, asked: &Asked, stop: &DeliverStop) -> Delivered {
+    fn stopped(&self, asked: &RequestedRun, stop: &DeliverStop) -> Delivered {
         let (outcome, fault) = stop.ends();
         Delivered {
             run: self.current(),
@@ -649,7 +653,11 @@ impl Call<'_> {
         }
     }
 
-    async fn attempt(&self, asked: &Asked, log: Option<&mut (DeliveryLog, Vec<Value>)>) -> Result<Delivered, NotBegun> {
+    async fn attempt(
+        &self,
+        asked: &RequestedRun,
+        log: Option<&mut (DeliveryLog, Vec<Value>)>,
+    ) -> Result<Delivered, NotBegun> {
         let journal = self.verified(asked)?;
         let run = journal.run().map(ToString::to_string).unwrap_or_default();
         let mut of = self.deliverable(&journal, asked)?;
@@ -673,10 +681,10 @@ impl Call<'_> {
         let rulers = self.rulers(&of)?;
         let ends = match self.ends(&of, asked).await {
             // Nothing is read and nothing is sent.
-            Err(_) if of.patch.is_empty() => Ends::default(),
+            Err(_) if of.patch.is_empty() => Endpoints::default(),
             ends => ends?,
         };
-        let Ends {
+        let Endpoints {
             repository,
             remote,
             access,
@@ -702,7 +710,7 @@ impl Call<'_> {
             dry_run: self.args.dry_run,
             vars: &self.vars,
             access,
-            patience: &self.patience,
+            wait_budget: &self.wait_budget,
             claims: &self.claims,
             quiet: &quiet,
             mbox_is_named: self.args.out.is_some(),
@@ -718,12 +726,12 @@ impl Call<'_> {
             }
         };
         let log = log.map(|(log, earlier)| (log, earlier.as_slice()));
-        self.patience.begin();
+        self.wait_budget.begin();
         Ok(flow::deliver(&of, &settings, log).await)
     }
 
     /// The journal of the run, if its directory is as the run left it. Its run becomes the current one.
-    fn verified(&self, asked: &Asked) -> Result<journal::Journal, NotBegun> {
+    fn verified(&self, asked: &RequestedRun) -> Result<journal::Journal, NotBegun> {
         let verified = verify::run(&asked.home).map_err(|error| match error {
             JournalError::Damaged { .. } => NotBegun::Run(DeliverStop::Refused(error.to_string())),
             _ if asked.of_batch.is_some() => NotBegun::Run(DeliverStop::Environment(error.to_string())),
@@ -764,7 +772,7 @@ impl Call<'_> {
         Redactor::from_env(self.vars.iter().cloned().chain(more))
     }
 
-    fn deliverable(&self, journal: &journal::Journal, asked: &Asked) -> Result<Deliverable, DeliverStop> {
+    fn deliverable(&self, journal: &journal::Journal, asked: &RequestedRun) -> Result<Deliverable, DeliverStop> {
         let sum = RunSummary::fold(&journal.events);
         let patch = outputs::patch_bytes(&asked.home, &sum).map_err(|error| DeliverStop::Refused(error.to_string()))?;
         let ending = OutputFacts {
@@ -777,9 +785,9 @@ impl Call<'_> {
 
     /// The policies that apply: `--policy`, or the recorded texts, which the journal's hash chain protects, and with them
     /// that of OVERNIGHT_POLICY.
-    fn rulers(&self, of: &Deliverable) -> Result<Rulers, DeliverStop> {
+    fn rulers(&self, of: &Deliverable) -> Result<PatchPolicies, DeliverStop> {
         if let Some(policies) = &self.policies {
-            return Ok(Rulers {
+            return Ok(PatchPolicies {
                 policies: policies.clone(),
                 strict: true,
                 floor: None,
@@ -806,7 +814,7 @@ impl Call<'_> {
             set = set.narrowed_by(ceiling);
         }
         let edit = policy_sources::builtin("builtin:edit").map_err(unreadable)?;
-        Ok(Rulers {
+        Ok(PatchPolicies {
             policies: set,
             strict: of.by_calls_only || self.ceiling.is_some(),
             floor: Some(loaded(&edit).map_err(unreadable)?),
@@ -814,7 +822,7 @@ impl Call<'_> {
     }
 
     /// Puts the job's name into the branches of jobs that share recipe and repository with another job of the plan.
-    async fn disambiguate_branches(&self, batch: &mut AskedBatch) {
+    async fn disambiguate_branches(&self, batch: &mut RequestedBatch) {
         let mut jobs: HashMap<&str, usize> = HashMap::new();
         for place in &batch.places {
             *jobs.entry(&place.recipe).or_default() += 1;
@@ -860,7 +868,7 @@ impl Call<'_> {
     }
 
     /// Where the commits of this run come from, and where they go.
-    async fn ends(&self, of: &Deliverable, asked: &Asked) -> Result<Ends, DeliverStop> {
+    async fn ends(&self, of: &Deliverable, asked: &RequestedRun) -> Result<Endpoints, DeliverStop> {
         let run = asked.of_batch.as_ref();
         let source = run.map(|run| &run.source);
         let repository = match (self.repository(source, Some(Path::new(&of.workspace))), run) {
@@ -872,7 +880,7 @@ impl Call<'_> {
             return Err(DeliverStop::Environment(why));
         }
         let (remote, access) = self.remote(repository.as_ref(), source).await?;
-        Ok(Ends {
+        Ok(Endpoints {
             repository,
             remote,
             access,
@@ -888,7 +896,7 @@ impl Call<'_> {
     /// Why the repository of the job's target cannot be found.
     fn repository(&self, source: Option<&JobSource>, worked_on: Option<&Path>) -> Result<Option<Repository>, String> {
         let at = |dir: &Path| {
-            kept_out::tree(dir);
+            excluded_trees::tree(dir);
             patch::repository_at(&environment::absolute(dir))
         };
         let here = |dir: &Path| {
@@ -985,7 +993,7 @@ impl Call<'_> {
 }
 
 /// The repository of a job's target cannot be found.
-fn not_here(asked: &Asked, run: &BatchRun, why: &str) -> DeliverStop {
+fn not_here(asked: &RequestedRun, run: &BatchRun, why: &str) -> DeliverStop {
     let manifest = match asked.manifest.as_str() {
         "" => "its manifest".to_owned(),
         name => format!("the manifest `{name}`"),

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sign {
+enum CheckStatus {
     Fine,
     Warning,
     Missing,
@@ -28,12 +28,12 @@ enum Sign {
 
 /// One finding, and what to do about it.
 struct Finding {
-    sign: Sign,
+    sign: CheckStatus,
     about: &'static str,
     text: String,
 }
 
-fn finding(sign: Sign, about: &'static str, text: impl Into<String>) -> Finding {
+fn finding(sign: CheckStatus, about: &'static str, text: impl Into<String>) -> Finding {
     let text = text.into();
     Finding { sign, about, text }
 }
@@ -62,15 +62,15 @@ pub async fn doctor(args: &DoctorArgs) -> Result<u8, Refusal> {
             printed(&format!("{}\n", json!({ "findings": all })))?
         }
     };
-    let missing = found.iter().any(|finding| finding.sign == Sign::Missing);
+    let missing = found.iter().any(|finding| finding.sign == CheckStatus::Missing);
     Ok(if missing { exit::ENVIRONMENT } else { exit::PASSED })
 }
 
 fn sign(finding: &Finding) -> &'static str {
     match finding.sign {
-        Sign::Fine => "ok",
-        Sign::Warning => "warning",
-        Sign::Missing => "missing",
+        CheckStatus::Fine => "ok",
+        CheckStatus::Warning => "warning",
+        CheckStatus::Missing => "missing",
     }
 }
 
@@ -82,37 +82,45 @@ async fn sandbox() -> Vec<Finding> {
     let probe = process::probe().await;
     let usable = probe.best().is_some();
     let each = |level: &str, result: &Result<String, String>| match result {
-        Ok(what) => finding(Sign::Fine, "sandbox", format!("`{level}` is available: {what}")),
-        Err(why) if usable => finding(Sign::Warning, "sandbox", format!("`{level}` is not available: {why}")),
-        Err(why) => finding(Sign::Missing, "sandbox", format!("`{level}` is not available: {why}")),
+        Ok(what) => finding(CheckStatus::Fine, "sandbox", format!("`{level}` is available: {what}")),
+        Err(why) if usable => finding(
+            CheckStatus::Warning,
+            "sandbox",
+            format!("`{level}` is not available: {why}"),
+        ),
+        Err(why) => finding(
+            CheckStatus::Missing,
+            "sandbox",
+            format!("`{level}` is not available: {why}"),
+        ),
     };
     let mut all = vec![each("full", &probe.full), each("landlock", &probe.landlock)];
     if probe.best() == Some(process::SandboxLevel::Landlock) {
         let text = "at `landlock`, commands can read secret-like files inside the workspace: keep secrets out of the \
                     checkout";
-        all.push(finding(Sign::Warning, "sandbox", text));
+        all.push(finding(CheckStatus::Warning, "sandbox", text));
         let text = "at `landlock`, commands and checks cannot open sockets, not even to themselves, nor pseudo-terminals, POSIX \
                     semaphores or shared memory: tests that start a server or use multiprocessing fail";
-        all.push(finding(Sign::Warning, "sandbox", text));
+        all.push(finding(CheckStatus::Warning, "sandbox", text));
     }
     if let Some(level) = probe.best() {
         all.push(match probe.witness(level) {
-            Ok(()) => finding(Sign::Fine, "programs", "each program can be checked when it is executed"),
+            Ok(()) => finding(CheckStatus::Fine, "programs", "each program can be checked when it is executed"),
             Err(why) => {
                 let text = format!(
                     "programs cannot be checked when they are executed: {why}; commands with words that are only known when they run are refused here"
                 );
-                finding(Sign::Warning, "programs", text)
+                finding(CheckStatus::Warning, "programs", text)
             }
         });
     }
     if usable {
         all.push(match process::memory_is_bounded_by_kernel() {
-            true => finding(Sign::Fine, "memory", "of a command's process tree is limited by a control group"),
+            true => finding(CheckStatus::Fine, "memory", "of a command's process tree is limited by a control group"),
             false => {
                 let text = "of a command's process tree is measured ten times a second: no control group can be created here (with systemd: \
                             `Delegate=yes` and `DelegateSubgroup=main`)";
-                finding(Sign::Fine, "memory", text)
+                finding(CheckStatus::Fine, "memory", text)
             }
         });
     }
@@ -122,7 +130,7 @@ async fn sandbox() -> Vec<Finding> {
             "allow user namespaces or Landlock on this machine, or write `sandbox: { level: none }` in the policy"
                 .to_owned()
         });
-        all.push(finding(Sign::Missing, "sandbox", text));
+        all.push(finding(CheckStatus::Missing, "sandbox", text));
     }
     all
 }
@@ -133,10 +141,10 @@ async fn git() -> Finding {
             let text = String::from_utf8_lossy(&printed.stdout);
             let left_out = own_path::left_out("git").map(|why| format!("; {why}"));
             let text = format!("{}{}", text.trim(), left_out.unwrap_or_default());
-            finding(Sign::Fine, "git", text)
+            finding(CheckStatus::Fine, "git", text)
         }
-        Ok(printed) => finding(Sign::Missing, "git", printed.stderr),
-        Err(why) => finding(Sign::Missing, "git", why),
+        Ok(printed) => finding(CheckStatus::Missing, "git", printed.stderr),
+        Err(why) => finding(CheckStatus::Missing, "git", why),
     }
 }
 
@@ -144,13 +152,13 @@ async fn git() -> Finding {
 async fn checkout(workspace: &Path) -> Vec<Finding> {
     let Some(repository) = patch::repository(workspace) else {
         return vec![finding(
-            Sign::Warning,
+            CheckStatus::Warning,
             "checkout",
             "not a git repository: the patch is made against a copy of the tree",
         )];
     };
     if let Err(why) = repository.check() {
-        return vec![finding(Sign::Missing, "checkout", why)];
+        return vec![finding(CheckStatus::Missing, "checkout", why)];
     }
     let listed = own_git::git(
         &["config", "--list", "--local", "-z"],
@@ -162,15 +170,15 @@ async fn checkout(workspace: &Path) -> Vec<Finding> {
     .await;
     let settings = match listed {
         Ok(printed) if printed.ok => String::from_utf8_lossy(&printed.stdout).into_owned(),
-        Ok(printed) => return vec![finding(Sign::Warning, "checkout", printed.stderr)],
-        Err(why) => return vec![finding(Sign::Warning, "checkout", why)],
+        Ok(printed) => return vec![finding(CheckStatus::Warning, "checkout", printed.stderr)],
+        Err(why) => return vec![finding(CheckStatus::Warning, "checkout", why)],
     };
     let mut found: Vec<Finding> = settings.split('\0').filter_map(concern).collect();
     let borrowed = patch::borrowed_text(&repository.borrowed());
-    let borrowed = borrowed.map(|text| finding(Sign::Warning, "checkout", text));
+    let borrowed = borrowed.map(|text| finding(CheckStatus::Warning, "checkout", text));
     if found.is_empty() {
         found.push(finding(
-            Sign::Fine,
+            CheckStatus::Fine,
             "checkout",
             "its git settings have no credentials and name no programs; its files are not searched",
         ));
@@ -185,15 +193,15 @@ fn concern(setting: &str) -> Option<Finding> {
     let lower = name.to_ascii_lowercase();
     if lower.ends_with(".extraheader") {
         let text = format!("`{name}` keeps a token beside the code; check out with `persist-credentials: false`");
-        return Some(finding(Sign::Warning, "checkout", text));
+        return Some(finding(CheckStatus::Warning, "checkout", text));
     }
     if has_credential(value) {
         let text = format!("`{name}` contains a URL with a password; use a credential helper outside the checkout");
-        return Some(finding(Sign::Warning, "checkout", text));
+        return Some(finding(CheckStatus::Warning, "checkout", text));
     }
     if runs_program(&lower, value) {
         let text = format!("`{name}` names a program that git would run; remove it, or trust this checkout");
-        return Some(finding(Sign::Warning, "checkout", text));
+        return Some(finding(CheckStatus::Warning, "checkout", text));
     }
     None
 }
@@ -238,16 +246,20 @@ fn active_environment(workspace: &Path) -> Option<Finding> {
     };
     let ignored = search.ignored_environment();
     let text = ignored.or_else(|| search.unreadable_environment())?;
-    Some(finding(Sign::Warning, "environment", text))
+    Some(finding(CheckStatus::Warning, "environment", text))
 }
 
 /// Checks for the combination of untrusted event text and a token with write access.
 fn event() -> Finding {
     match (privileged_event::warning(), privileged_event::events().is_empty()) {
-        (Some(text), _) => finding(Sign::Warning, "event", text),
-        (None, false) => finding(Sign::Fine, "event", "text of an event, but no token with write access"),
+        (Some(text), _) => finding(CheckStatus::Warning, "event", text),
+        (None, false) => finding(
+            CheckStatus::Fine,
+            "event",
+            "text of an event, but no token with write access",
+        ),
         (None, true) => finding(
-            Sign::Fine,
+            CheckStatus::Fine,
             "event",
             "no text of an issue, comment or pull request is in this job",
         ),
@@ -286,7 +298,7 @@ fn keys() -> Finding {
         "for models: {models}; other secrets, never passed on: {}",
         list(&others)
     );
-    finding(Sign::Fine, "keys", text)
+    finding(CheckStatus::Fine, "keys", text)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::args::{
     ToolsCommand,
 };
 use super::refusal::Refusal;
-use super::{environment, exit, github, kept_out, manual, out, outputs, variables};
+use super::{environment, excluded_trees, exit, github, manual, out, outputs, variables};
 use crate::batch::result::BatchResult;
 use crate::journal::artefacts;
 use serde_json::Value;
@@ -30,7 +30,7 @@ use std::ffi::OsString;
 /// Runs a command. Returns the exit code.
 pub async fn carry_out(command: Command, started: std::time::Instant) -> u8 {
     // Before anything is read: a recipe or policy of a commit is read with git.
-    kept_out::declare(&command);
+    excluded_trees::declare(&command);
     let object = object_of(&command);
     let done = match command {
         Command::Run(args) => return run::run(*args, started).await,

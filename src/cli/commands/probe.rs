@@ -7,7 +7,7 @@ use crate::cli::environment;
 use crate::cli::refusal::Refusal;
 use crate::cli::{bootstrap, exit, out};
 use crate::process::Confinement;
-use crate::tools::mcp::{self, Address, Authority, Config, Credentials, Proof, Servers, Transport, Way};
+use crate::tools::mcp::{self, Address, Authority, Config, Credentials, Proof, ServerLocation, Servers, Transport};
 use crate::tools::notices::Notices;
 use crate::tools::web::Web;
 use crate::tools::{LiveSender, Tool, ToolContext, ToolError};
@@ -41,7 +41,7 @@ pub async fn probe(url: String) -> Result<u8, Refusal> {
     });
     let config = Config {
         name: "probe".to_owned(),
-        way: Way::Url(Address {
+        location: ServerLocation::Url(Address {
             url,
             kind: Transport::Http,
             headers: Vec::new(),

@@ -12,7 +12,7 @@ use crate::cli::refusal::Refusal;
 use crate::cli::schemas::SchemaKind;
 use crate::cli::secrets::Secrets;
 use crate::cli::settings::{self, Typed};
-use crate::cli::{exit, foresee, inputs, out, privileged_event, shipped, signals};
+use crate::cli::{exit, inputs, out, preflight, privileged_event, shipped, signals};
 use crate::diag::{self, Diagnostic, Severity, SourceFiles, Span};
 use crate::process::temporary::{self, Temporary};
 use crate::recipe::{self, show};
@@ -105,7 +105,7 @@ async fn check(path: &Path, workspace: Option<&Path>) -> Result<Checked, Refusal
             let named = origin.read_named(&parsed, &trust, here).await?;
             found.extend(recipe::check(&parsed, &|_, name| named.text(name)));
             origin.read_beside(&parsed, &trust, here, &mut found).await?;
-            found.extend(foresee::problems(&parsed, workspace));
+            found.extend(preflight::problems(&parsed, workspace));
             if let Some((name, place)) = origin.settings_within(&parsed, here) {
                 let message = format!(
                     "`tools.settings` is in the workspace's repository ({})",
@@ -183,7 +183,7 @@ async fn asked(path: &Path, workspace: Option<&Path>, files: &mut SourceFiles) -
         problem.severity = Severity::Warning;
     }
     if let Some(root) = workspace {
-        found.extend(foresee::absent_programs(&read.recipe, &read.plan, root));
+        found.extend(preflight::absent_programs(&read.recipe, &read.plan, root));
     }
     Ok(found)
 }

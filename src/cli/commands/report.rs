@@ -8,7 +8,7 @@ use crate::cli::{exit, github, out, variables};
 use crate::journal::no_follow::settled;
 use crate::journal::run_dirs::RefusedRun;
 use crate::journal::{self, JournalError, run_dirs};
-use crate::report::export::{self, Beside, ReportFile};
+use crate::report::export::{self, RenderContext, ReportFile};
 use crate::report::findings;
 use crate::report::markdown;
 use crate::report::result::{self, OutputFacts};
@@ -70,7 +70,7 @@ pub fn report(args: &ReportArgs) -> Result<u8, Refusal> {
         digests: outputs::digests(&dir)?,
         journal: Some(outputs::head(&journal)),
     };
-    let beside = Beside {
+    let beside = RenderContext {
         ending: &ending,
         declared: outputs::declared(&sum),
         patch: (!patch.is_empty()).then_some(patch.as_slice()),

@@ -12,11 +12,11 @@ use crate::cli::environment;
 use crate::cli::named_outputs::{self, ReadFile};
 use crate::cli::origin::{RecipeFile, Trust};
 use crate::cli::outputs::{self, Copies};
-use crate::cli::recipe_requests::{self, Look};
+use crate::cli::recipe_requests::{self, RequestCheck};
 use crate::cli::refusal::Refusal;
 use crate::cli::secrets::{self, Secrets};
 use crate::cli::settings::{self, Typed};
-use crate::cli::{bootstrap, github, kept_out, limits, out, signals, variables, verify};
+use crate::cli::{bootstrap, excluded_trees, github, limits, out, signals, variables, verify};
 use crate::diag::SourceFiles;
 use crate::engine::deps::Interrupt;
 use crate::engine::state::RunState;
@@ -49,7 +49,7 @@ pub async fn resume(mut args: ResumeArgs, started: Instant) -> u8 {
     let recalled = recalled.unwrap_or_default();
     let tree = recalled.tree.or_else(|| shared.workspace.clone());
     let tree = tree.unwrap_or_else(|| PathBuf::from("."));
-    kept_out::tree(&tree);
+    excluded_trees::tree(&tree);
     let _held = match session::hold_outputs(&args.shared, None, &tree) {
         Ok(held) => held,
         Err(refusal) => return session::refused(&refusal, None, "resume", &session::without_copies(&shared)),
@@ -331,7 +331,7 @@ async fn go_on(
     let workspace = bootstrap::workspace(tree.path(), &hidden, Some(&plan))?;
     let search = bootstrap::search(plan.model.as_deref(), args.shared.base_url.as_deref(), tree.path());
     let trust = trust(args, &first, &plan, tree.path()).await?;
-    let look = Look {
+    let look = RequestCheck {
         recipe: None,
         plan: &plan,
         trust: &trust,

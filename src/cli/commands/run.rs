@@ -312,7 +312,7 @@ async fn attempt(
     for warning in &settings.warnings {
         out::stderr(warning);
     }
-    tell_trust(&settings);
+    report_trust(&settings);
     #[cfg(not(feature = "otel"))]
     if environment::variable("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
         out::stderr(
@@ -335,7 +335,7 @@ async fn attempt(
         )));
     }
     if args.dry_run {
-        foresee_model(&settings, &args.shared, &place.workspace, interrupt).await?;
+        preflight_model(&settings, &args.shared, &place.workspace, interrupt).await?;
         let refused = foresee_machine(&settings, &args, &place.workspace).await.err();
         return dry_run(&settings, refused, args.shared.format());
     }
@@ -472,7 +472,7 @@ async fn begin(
     settings: Settings,
     pricing: Pricing,
     place: &Place,
-    (isolated, uncompared): (Option<(&isolate::Isolated, isolate::Standing)>, Option<SystemTime>),
+    (isolated, uncompared): (Option<(&isolate::Isolated, isolate::BroughtFiles)>, Option<SystemTime>),
     clock: RunClock<'_>,
 ) -> Result<u8, Refusal> {
     let RunClock { started, interrupt } = clock;
@@ -563,7 +563,7 @@ async fn commit(workspace: &crate::workspace::Workspace) -> Result<Option<String
 }
 
 /// Prints a notice at the beginning of a run of an untrusted recipe.
-fn tell_trust(settings: &Settings) {
+fn report_trust(settings: &Settings) {
     let source = &settings.source;
     if !source.trusted {
         out::stderr(&format!(
@@ -584,7 +584,7 @@ pub fn beside_shown(files: &[RecipeFile]) -> String {
 ///
 /// # Errors
 /// As for [`bootstrap::provider`] and [`session::priced`]; [`Refusal::Environment`] if a required server lacks a variable.
-async fn foresee_model(
+async fn preflight_model(
     settings: &Settings,
     shared: &RunFlags,
     workspace: &Path,
@@ -622,7 +622,7 @@ async fn foresee_model(
 /// [`Refusal::Environment`]: git, a commit for `--isolate`, or a program that the recipe's commands run in any case.
 async fn foresee_machine(settings: &Settings, args: &RunArgs, workspace: &Path) -> Result<(), Refusal> {
     if args.isolate {
-        isolate::foresee(workspace).await.map_err(Refusal::Environment)?;
+        isolate::preflight(workspace).await.map_err(Refusal::Environment)?;
     }
     session::foresee_programs(&settings.plan, &settings.policies, workspace)
 }
@@ -630,7 +630,7 @@ async fn foresee_machine(settings: &Settings, args: &RunArgs, workspace: &Path) 
 /// Prints what would be done, as text or as one JSON object. Starts nothing and sends nothing. `refused`: what this machine
 /// lacks for the run.
 fn dry_run(settings: &Settings, refused: Option<Refusal>, format: StdoutFormat) -> Result<u8, Refusal> {
-    let tools = foreseen(settings)?;
+    let tools = preflight_tools(settings)?;
     let refused = settings.refused.clone().or(refused);
     let text = match (format, &refused) {
         (StdoutFormat::Text, _) => preview_text(settings, refused.as_ref(), &tools),
@@ -643,7 +643,7 @@ fn dry_run(settings: &Settings, refused: Option<Refusal>, format: StdoutFormat) 
 }
 
 /// The tools of a run, as far as they are known before servers and discovery start.
-struct ForeseenTools {
+struct PreflightTools {
     known: Registry,
     /// The MCP servers that would be started.
     servers: Vec<String>,
@@ -651,7 +651,7 @@ struct ForeseenTools {
     unknown: Vec<String>,
 }
 
-fn foreseen(settings: &Settings) -> Result<ForeseenTools, Refusal> {
+fn preflight_tools(settings: &Settings) -> Result<PreflightTools, Refusal> {
     let plan = &settings.plan;
     let searches = search::of(plan.model.as_deref(), None).is_some();
     let registry = bootstrap::registry(searches)?;
@@ -662,14 +662,14 @@ fn foreseen(settings: &Settings) -> Result<ForeseenTools, Refusal> {
         known = bootstrap::filtered(&registry, plan, &servers)?;
         bootstrap::check_names(&settings.policies, &known, &servers, &settings.files)?;
     }
-    Ok(ForeseenTools {
+    Ok(PreflightTools {
         known,
         servers,
         unknown,
     })
 }
 
-fn preview_text(settings: &Settings, refused: Option<&Refusal>, tools: &ForeseenTools) -> String {
+fn preview_text(settings: &Settings, refused: Option<&Refusal>, tools: &PreflightTools) -> String {
     let plan = &settings.plan;
     let mut text = show::text(plan);
     text.push_str("\ntools:\n");
@@ -710,7 +710,7 @@ fn preview_text(settings: &Settings, refused: Option<&Refusal>, tools: &Foreseen
     text
 }
 
-fn preview_json(settings: &Settings, tools: &ForeseenTools) -> Value {
+fn preview_json(settings: &Settings, tools: &PreflightTools) -> Value {
     let (plan, source) = (&settings.plan, &settings.source);
     let policies = &settings.policies;
     let tool = |spec: &ToolSpec| {

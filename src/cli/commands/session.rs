@@ -18,8 +18,8 @@ use crate::cli::refusal::Refusal;
 use crate::cli::secrets::Secrets;
 use crate::cli::toolset::{self, Toolset};
 use crate::cli::{
-    bootstrap, exit, foresee, github, limits, out, private_contents, programs, prompts, settings, signals, unchecked,
-    unread,
+    bootstrap, exit, github, limits, out, preflight, private_contents, programs, prompts, settings, signals, unchecked,
+    unread_stdin,
 };
 use crate::diag::SourceFiles;
 use crate::engine::deps::{Baseline, Deps, Interrupt, SandboxMaker};
@@ -32,7 +32,7 @@ use crate::journal::no_follow::settled;
 use crate::journal::uncompared::Uncompared;
 use crate::journal::{Journal, JournalError, artefacts, output_lock, run_dirs, state_dir};
 use crate::policy::model::SHELL;
-use crate::policy::{PolicySet, WishedLevel};
+use crate::policy::{PolicySet, RequestedLevel};
 use crate::process::program_search::ProgramSearch;
 use crate::process::{self, Confinement, own_streams, unsandboxed};
 use crate::provider::pricing::Pricing;
@@ -47,7 +47,7 @@ use crate::tools::Registry;
 use crate::tools::web::Search;
 use crate::workspace::Workspace;
 use crate::workspace::context;
-use crate::workspace::isolate::{Isolated, Standing};
+use crate::workspace::isolate::{BroughtFiles, Isolated};
 use crate::workspace::patch::{self, Shadow};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -84,7 +84,7 @@ pub struct RunSession {
     pub pricing: Pricing,
     pub workspace: Workspace,
     /// For an isolated run: the original tree, and what commands see of it in the worktree.
-    pub isolated: Option<Standing>,
+    pub isolated: Option<BroughtFiles>,
     /// For a new run: the warning about what commands of a killed run may have left at protected paths.
     pub unchecked: Option<String>,
     /// For a resumed run: the recorded prompts of servers.
@@ -211,7 +211,7 @@ pub async fn run(
     let copies = Copies::from(shared);
     let origin = session.origin.clone();
     out::own_file::begin(&settled(session.workspace.root()));
-    let mut broken = BrokenOff::default();
+    let mut broken = InterruptedSession::default();
     let mut has_ended = true;
     let ended = drive(session, beginning, shared, interrupt, &mut broken).await;
     if let Some(shadow) = broken.shadow.take() {
@@ -232,7 +232,7 @@ pub async fn run(
                 ..refusal.outcome(&message)
             };
             has_ended = false;
-            match outputs::write_broken_off(&home, &origin, &copies, (outcome, broken.unwritten, broken.journal)) {
+            match outputs::write_unrecorded_end(&home, &origin, &copies, (outcome, broken.unwritten, broken.journal)) {
                 Ok(written) => {
                     out::refusal(&refusal);
                     (written, home)
@@ -295,7 +295,7 @@ fn from_here(path: &Path) -> String {
 
 /// The parts of a session that are needed when it is interrupted.
 #[derive(Default)]
-struct BrokenOff {
+struct InterruptedSession {
     /// To be closed however the session ends: the first snapshot may still be under way.
     shadow: Option<Shadow>,
     /// The directory of the journal, once this session writes it.
@@ -313,7 +313,7 @@ async fn drive(
     beginning: Beginning,
     shared: &RunFlags,
     interrupt: &Arc<Interrupt>,
-    broken: &mut BrokenOff,
+    broken: &mut InterruptedSession,
 ) -> Result<(Option<String>, PathBuf), Refusal> {
     let redactor = environment::redactor();
     let mut session = session;
@@ -348,7 +348,7 @@ async fn drive(
     if !unsandboxed::has_git() && may_change_files(&session.plan, &session.policies)? {
         return Err(Refusal::Environment(unsandboxed::no_git()));
     }
-    if session.policies.sandbox().level != WishedLevel::None {
+    if session.policies.sandbox().level != RequestedLevel::None {
         // Checked now, because the sandbox would refuse it only after requests were paid for.
         journal_place::check_state([session.workspace.root()]).map_err(Refusal::Environment)?;
     }
@@ -376,7 +376,7 @@ async fn drive(
     broken.shadow = Some(shadow.clone());
     let prepared = prepare(&session, &beginning, early, &redactor, (&shadow, interrupt, deadline)).await?;
     let (early, made, mut toolset) = (prepared.baseline, prepared.sandbox, prepared.toolset);
-    toolset.tools = told_of(toolset.tools, &session.policies);
+    toolset.tools = declared_tools(toolset.tools, &session.policies);
     let sinks = sinks(shared);
     let programs = session.plan.tools.starts_programs();
     let equipped = toolset_event(&toolset, (&system, programs), window, prepared.prompts);
@@ -513,7 +513,7 @@ async fn drive(
 
 /// The tools with those declared to the model selected: tools that some rule could allow; and tools that read the
 /// output of commands only if commands can be run.
-fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
+fn declared_tools(tools: Registry, policies: &PolicySet) -> Registry {
     let has_commands = tools.find(SHELL).is_some();
     tools.declaring(|spec| {
         let follows_commands = spec.effects.offered == Offered::WithCommands;
@@ -523,7 +523,7 @@ fn told_of(tools: Registry, policies: &PolicySet) -> Registry {
 
 /// The warning for a repository with objects that the commands of the model or the author cannot read.
 fn unreadable_objects(session: &RunSession, tools: &Registry) -> Option<String> {
-    let sandboxed = session.policies.sandbox().level != WishedLevel::None;
+    let sandboxed = session.policies.sandbox().level != RequestedLevel::None;
     let commands = has_commands(&session.plan, tools);
     let repository = patch::repository(session.workspace.root()).filter(|_| sandboxed && commands)?;
     patch::borrowed_text(&repository.borrowed())
@@ -693,7 +693,7 @@ fn required_context(session: &RunSession) -> Result<(), Refusal> {
         .required_context
         .iter()
         .map(String::as_str)
-        .filter(|path| !foresee::is_there(root, path) || !context::is_found(&session.workspace, path))
+        .filter(|path| !preflight::is_there(root, path) || !context::is_found(&session.workspace, path))
         .collect();
     if missing.is_empty() {
         return Ok(());
@@ -712,7 +712,7 @@ fn unread_stdin(quiet: bool, is_told: bool) -> Option<EventKind> {
     if is_told {
         return None;
     }
-    let message = unread::warning()?;
+    let message = unread_stdin::warning()?;
     let code = "unread_stdin".to_owned();
     if quiet {
         out::keep(&format!("warning[{code}]: {message}"));

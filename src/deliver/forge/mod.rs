@@ -6,7 +6,7 @@ pub mod github;
 pub mod gitlab;
 
 use super::DeliverStop;
-use super::patience::Patience;
+use super::wait_budget::WaitBudget;
 use crate::base::secret::Redactor;
 use crate::net::client::{Client, HttpError, Limits, RequestHeader, ResponseHead, Until};
 use crate::net::retry;
@@ -170,7 +170,7 @@ pub struct Forge<'a> {
     pub dialect: &'a dyn Dialect,
     pub base: String,
     pub token: SecretString,
-    pub patience: &'a Patience,
+    pub wait_budget: &'a WaitBudget,
     pub quiet: &'a Redactor,
     client: Client,
     cancel: CancellationToken,
@@ -211,7 +211,7 @@ impl<'a> Forge<'a> {
         dialect: &'a dyn Dialect,
         base: String,
         token: SecretString,
-        patience: &'a Patience,
+        wait_budget: &'a WaitBudget,
         quiet: &'a Redactor,
     ) -> Self {
         let limits = Limits {
@@ -224,7 +224,7 @@ impl<'a> Forge<'a> {
             dialect,
             base,
             token,
-            patience,
+            wait_budget,
             quiet,
             client: Client::new(limits),
             cancel: CancellationToken::new(),
@@ -403,7 +403,7 @@ impl<'a> Forge<'a> {
                 Ok(_) => return Ok(()),
                 Err(CallFailure::Unknown(why)) => {
                     failed += 1;
-                    self.patience
+                    self.wait_budget
                         .before_retry(failed, None, &why)
                         .await
                         .map_err(CallFailure::Stop)?;
@@ -467,21 +467,21 @@ impl<'a> Forge<'a> {
         let mut earlier: Option<String> = None;
         loop {
             if !question {
-                self.patience.before_change().await;
+                self.wait_budget.before_change().await;
             }
-            let limit = self.patience.limit(REQUEST, &self.base).map_err(CallFailure::Stop)?;
+            let limit = self.wait_budget.limit(REQUEST, &self.base).map_err(CallFailure::Stop)?;
             let began = Instant::now();
             let sent = match self.send(call, &url, began + limit).await {
                 Ok((mut answer, until)) => Ok(self.judge(&mut answer, until).await),
                 Err(trouble) => Err(trouble),
             };
-            let answered = matches!(sent, Ok(Judged::Good(..) | Judged::Status(..)));
-            self.patience.charge(began.elapsed(), !answered);
+            let answered = matches!(sent, Ok(ResponseClass::Good(..) | ResponseClass::Status(..)));
+            self.wait_budget.charge(began.elapsed(), !answered);
             let (why, asked, certain) = match sent {
-                Ok(Judged::Good(value, next)) => return Ok((value, next)),
-                Ok(Judged::Status(status, message)) => return Err(CallFailure::Status(status, message)),
-                Ok(Judged::Wait(asked, why)) => (why, Some(asked), true),
-                Ok(Judged::Ill(why)) => (why, None, question),
+                Ok(ResponseClass::Good(value, next)) => return Ok((value, next)),
+                Ok(ResponseClass::Status(status, message)) => return Err(CallFailure::Status(status, message)),
+                Ok(ResponseClass::Wait(asked, why)) => (why, Some(asked), true),
+                Ok(ResponseClass::Ill(why)) => (why, None, question),
                 Err(trouble @ HttpError::Connect { .. }) => (trouble.to_string(), None, true),
                 Err(HttpError::Unusable(why)) => {
                     return Err(CallFailure::Stop(DeliverStop::Environment(format!(
@@ -501,7 +501,7 @@ impl<'a> Forge<'a> {
                 return Err(CallFailure::Unknown(why));
             }
             failed += 1;
-            self.patience
+            self.wait_budget
                 .before_retry(failed, asked, &why)
                 .await
                 .map_err(CallFailure::Stop)?;
@@ -526,7 +526,7 @@ impl<'a> Forge<'a> {
         Ok((answer, deadline))
     }
 
-    async fn judge(&self, answer: &mut ResponseHead, deadline: Instant) -> Judged {
+    async fn judge(&self, answer: &mut ResponseHead, deadline: Instant) -> ResponseClass {
         let status = answer.status;
         let number = |name: &str| answer.header(name).and_then(|value| value.trim().parse::<u64>().ok());
         let spent = [number("x-ratelimit-remaining"), number("ratelimit-remaining")].contains(&Some(0));
@@ -542,16 +542,16 @@ impl<'a> Forge<'a> {
             match answer.piece(until).await {
                 Ok(Some(piece)) => bytes.extend_from_slice(&piece),
                 Ok(None) => break,
-                Err(trouble) => return Judged::Ill(format!("{}: {trouble}", self.base)),
+                Err(trouble) => return ResponseClass::Ill(format!("{}: {trouble}", self.base)),
             }
         }
         let value: Option<Value> = serde_json::from_slice(&bytes).ok();
         if matches!(status, 200..=299) {
             // Some successful changes return an empty body.
             return match value {
-                Some(value) => Judged::Good(value, next),
-                None if bytes.is_empty() => Judged::Good(Value::Null, None),
-                None => Judged::Ill(format!("{}: the response is not JSON", self.base)),
+                Some(value) => ResponseClass::Good(value, next),
+                None if bytes.is_empty() => ResponseClass::Good(Value::Null, None),
+                None => ResponseClass::Ill(format!("{}: the response is not JSON", self.base)),
             };
         }
         let message = self.message(value.as_ref(), &bytes);
@@ -565,15 +565,15 @@ impl<'a> Forge<'a> {
                 .filter(|_| spent)
                 .map(|reset| Duration::from_secs(reset.saturating_sub(now) + 1));
             let asked = after.or(until_reset).unwrap_or(SECONDARY);
-            return Judged::Wait(asked, format!("{}: rate limit ({status}): {message}", self.base));
+            return ResponseClass::Wait(asked, format!("{}: rate limit ({status}): {message}", self.base));
         }
         match status {
-            500..=599 => Judged::Ill(format!("{}: {status}: {message}", self.base)),
-            300..=399 => Judged::Status(
+            500..=599 => ResponseClass::Ill(format!("{}: {status}: {message}", self.base)),
+            300..=399 => ResponseClass::Status(
                 status,
                 "it answered with a redirect, which is not followed: the repository may have moved".to_owned(),
             ),
-            _ => Judged::Status(status, message),
+            _ => ResponseClass::Status(status, message),
         }
     }
 
@@ -621,7 +621,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-enum Judged {
+enum ResponseClass {
     Good(Value, Option<String>),
     /// The call took no effect; holds the wait until the next one.
     Wait(Duration, String),

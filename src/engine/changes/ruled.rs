@@ -1,7 +1,7 @@
 //! Checks every path that changed since the last known state of the run's own tree against the policy, as if it were a
 //! write.
 
-use super::{only_checks_ran, snapshot, trouble};
+use super::{environment_error, only_checks_ran, snapshot};
 use crate::base::access::ResolvedPath;
 use crate::base::event::{PathChange, Unruled};
 use crate::base::outcome::{RunOutcome, Verdict};
@@ -46,12 +46,12 @@ pub(super) async fn rule(
     left: &BTreeSet<String>,
 ) -> Result<RuledPatch, RunError> {
     // Of the trees, not of a patch, which leaves out what is below a path that it cannot contain.
-    let differ = deps.shadow.path_changes(before, now).await.map_err(trouble)?;
+    let differ = deps.shadow.path_changes(before, now).await.map_err(environment_error)?;
     let seen = snapshot(state.tree(), before);
     // Paths unchanged since the last measurement were left out of the patch then, and stay out.
     let fresh = match seen == *before {
         true => None,
-        false => Some(deps.shadow.changed_paths(&seen, now).await.map_err(trouble)?),
+        false => Some(deps.shadow.changed_paths(&seen, now).await.map_err(environment_error)?),
     };
     let author = author(deps, state);
     let mut unruled: Vec<Unruled> = Vec::new();
@@ -166,7 +166,11 @@ async fn build_outputs(
         .map(|(path, _)| path.as_str())
         .filter(|path| !state.edited.contains(*path))
         .collect();
-    let dirs = deps.shadow.build_outputs(start, &added).await.map_err(trouble)?;
+    let dirs = deps
+        .shadow
+        .build_outputs(start, &added)
+        .await
+        .map_err(environment_error)?;
     let found = added.into_iter().filter_map(|path| {
         let mut above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
         Some((path.to_owned(), above.find(|dir| dirs.contains(*dir))?.to_owned()))
@@ -217,7 +221,7 @@ fn link_target(deps: &Deps, path: &str) -> Option<ResolvedPath> {
 fn author(deps: &Deps, state: &RunState) -> Author {
     match state.author {
         Some(Author::TrustedStep) if !deps.trusted => Author::Call,
-        Some(author) if !deps.scope.jobs.any_untold() => author,
+        Some(author) if !deps.scope.jobs.any_unreported() => author,
         _ => Author::Call,
     }
 }
@@ -278,7 +282,7 @@ impl RuledPatch {
     /// [`RunError::Ended`] with `not_put_back` if one was not; [`RunError::Environment`] if the trees cannot be
     /// compared.
     pub async fn check_own(&self, deps: &Deps, before: &Snapshot, own: &Snapshot) -> Result<(), RunError> {
-        let differ = deps.shadow.path_changes(before, own).await.map_err(trouble)?;
+        let differ = deps.shadow.path_changes(before, own).await.map_err(environment_error)?;
         match differ.keys().find(|path| !self.allowed.contains(*path)) {
             None => Ok(()),
             Some(path) => Err(RunError::Ended(RunOutcome::new(

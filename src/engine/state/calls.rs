@@ -277,7 +277,7 @@ impl RunState {
                 output.as_bytes(),
             ])
         });
-        self.repeats = self.sameness.note(&told.collect::<String>());
+        self.repeats = self.repetition.note(&told.collect::<String>());
         self.push(message);
         self.phase = Phase::Asking;
     }

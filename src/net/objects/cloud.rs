@@ -134,7 +134,7 @@ impl Bucket {
             Ok(store) => Ok(Self { store }),
             Err(error) => Err(ObjectError::Address(format!(
                 "{scheme}://{bucket} cannot be used: {}; set the variables that the vendor's own tools read ({})",
-                said(&error),
+                error_message(&error),
                 match scheme {
                     "s3" => "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION",
                     "gs" => "GOOGLE_APPLICATION_CREDENTIALS",
@@ -146,7 +146,7 @@ impl Bucket {
 
     pub(super) async fn put(&self, key: &str, bytes: Vec<u8>) -> Result<(), String> {
         let done = self.store.put(&Key::from(key), PutPayload::from(bytes)).await;
-        done.map(|_| ()).map_err(|error| said(&error))
+        done.map(|_| ()).map_err(|error| error_message(&error))
     }
 
     pub(super) async fn create(&self, key: &str, bytes: Vec<u8>) -> Result<bool, String> {
@@ -158,7 +158,7 @@ impl Bucket {
         {
             Ok(_) => Ok(true),
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(false),
-            Err(error) => Err(said(&error)),
+            Err(error) => Err(error_message(&error)),
         }
     }
 
@@ -182,7 +182,7 @@ impl Bucket {
             .store
             .put_multipart(&Key::from(key))
             .await
-            .map_err(|error| said(&error))?;
+            .map_err(|error| error_message(&error))?;
         let sent = async {
             loop {
                 let mut bytes = Vec::new();
@@ -193,7 +193,7 @@ impl Bucket {
                 upload
                     .put_part(PutPayload::from(bytes))
                     .await
-                    .map_err(|error| said(&error))?;
+                    .map_err(|error| error_message(&error))?;
             }
         }
         .await;
@@ -203,13 +203,17 @@ impl Bucket {
             let _ = upload.abort().await;
             return Err(why);
         }
-        upload.complete().await.map(|_| ()).map_err(|error| said(&error))
+        upload
+            .complete()
+            .await
+            .map(|_| ())
+            .map_err(|error| error_message(&error))
     }
 
     pub(super) async fn get(&self, key: &str, most: u64) -> Result<Option<Vec<u8>>, String> {
         let found = match self.store.get(&Key::from(key)).await {
             Err(Error::NotFound { .. }) => return Ok(None),
-            found => found.map_err(|error| said(&error))?,
+            found => found.map_err(|error| error_message(&error))?,
         };
         let too_long = || format!("it has more than {most} bytes");
         if found.meta.size > most {
@@ -217,7 +221,7 @@ impl Bucket {
         }
         let (mut bytes, mut stream) = (Vec::new(), found.into_stream());
         while let Some(piece) = stream.next().await {
-            bytes.extend_from_slice(&piece.map_err(|error| said(&error))?);
+            bytes.extend_from_slice(&piece.map_err(|error| error_message(&error))?);
             if bytes.len() as u64 > most {
                 return Err(too_long());
             }
@@ -229,21 +233,21 @@ impl Bucket {
         match self.store.head(&Key::from(key)).await {
             Ok(_) => Ok(true),
             Err(Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(said(&error)),
+            Err(error) => Err(error_message(&error)),
         }
     }
 
     pub(super) async fn fetch(&self, key: &str, to: &Path, expected: Expected<'_>) -> Result<FetchedObject, String> {
         let found = match self.store.get(&Key::from(key)).await {
             Err(Error::NotFound { .. }) => return Ok(FetchedObject::Missing),
-            found => found.map_err(|error| said(&error))?,
+            found => found.map_err(|error| error_message(&error))?,
         };
         if found.meta.size != expected.bytes {
             return Ok(FetchedObject::Other(found.meta.size));
         }
         let (mut draft, mut stream) = (Draft::new(to)?, found.into_stream());
         while let Some(piece) = stream.next().await {
-            if !draft.add(&piece.map_err(|error| said(&error))?, expected)? {
+            if !draft.add(&piece.map_err(|error| error_message(&error))?, expected)? {
                 return Ok(FetchedObject::Other(draft.bytes));
             }
         }
@@ -254,7 +258,7 @@ impl Bucket {
         let prefix = Key::from(key);
         let (mut keys, mut stream) = (Vec::new(), self.store.list(Some(&prefix)));
         while let Some(found) = stream.next().await {
-            let location = found.map_err(|error| said(&error))?.location;
+            let location = found.map_err(|error| error_message(&error))?.location;
             let parts = location.prefix_match(&prefix).into_iter().flatten();
             let parts: Vec<String> = parts.map(|part| part.as_ref().to_owned()).collect();
             keys.push(parts.join("/"));
@@ -271,7 +275,7 @@ impl Bucket {
             .store
             .list_with_delimiter(Some(&prefix))
             .await
-            .map_err(|error| said(&error))?;
+            .map_err(|error| error_message(&error))?;
         let names = listed.common_prefixes.iter();
         Ok(names.filter_map(|key| key.filename().map(str::to_owned)).collect())
     }
@@ -279,13 +283,13 @@ impl Bucket {
     pub(super) async fn delete(&self, key: &str) -> Result<(), String> {
         match self.store.delete(&Key::from(key)).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(said(&error)),
+            Err(error) => Err(error_message(&error)),
         }
     }
 }
 
 /// The message of an error in one line, without queries of URLs, which may contain signatures.
-fn said(error: &Error) -> String {
+fn error_message(error: &Error) -> String {
     use std::error::Error as _;
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -315,7 +319,7 @@ mod tests {
             store: "MicrosoftAzure",
             source: "GET https://a.blob.core.windows.net/c/p?sv=1&sig=SECRET\nfailed".into(),
         };
-        let text = said(&error);
+        let text = error_message(&error);
         assert!(text.contains("https://a.blob.core.windows.net/c/p failed"), "{text}");
         assert!(!text.contains("SECRET") && !text.contains('\n'), "{text}");
     }

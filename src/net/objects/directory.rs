@@ -19,7 +19,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + 
         .map_err(|error| error.to_string())?
 }
 
-fn said(error: &std::io::Error) -> String {
+fn error_message(error: &std::io::Error) -> String {
     error.to_string()
 }
 
@@ -37,8 +37,8 @@ fn draft(path: &Path, fill: impl FnOnce(&mut File) -> std::io::Result<()>) -> st
 }
 
 fn replace(path: &Path, fill: impl FnOnce(&mut File) -> std::io::Result<()>) -> Result<(), String> {
-    let draft = draft(path, fill).map_err(|error| said(&error))?;
-    draft.persist(path).map_err(|error| said(&error.error))?;
+    let draft = draft(path, fill).map_err(|error| error_message(&error))?;
+    draft.persist(path).map_err(|error| error_message(&error.error))?;
     Ok(())
 }
 
@@ -60,11 +60,11 @@ pub(super) async fn put_file(dir: &Path, key: String, from: PathBuf) -> Result<(
 pub(super) async fn create(dir: &Path, key: String, bytes: Vec<u8>) -> Result<bool, String> {
     let path = dir.join(key);
     blocking(move || {
-        let draft = draft(&path, |file| file.write_all(&bytes)).map_err(|error| said(&error))?;
+        let draft = draft(&path, |file| file.write_all(&bytes)).map_err(|error| error_message(&error))?;
         match std::fs::hard_link(draft.path(), &path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-            Err(error) => Err(said(&error)),
+            Err(error) => Err(error_message(&error)),
         }
     })
     .await
@@ -75,7 +75,7 @@ fn opened(path: &Path) -> Result<Option<File>, String> {
         Ok(file) if file.metadata().is_ok_and(|data| data.is_file()) => Ok(Some(file)),
         Ok(_) => Ok(None),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(error) => Err(said(&error)),
+        Err(error) => Err(error_message(&error)),
     }
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn get(dir: &Path, key: String, most: u64) -> Result<Option<Vec
         let mut bytes = Vec::new();
         file.take(most + 1)
             .read_to_end(&mut bytes)
-            .map_err(|error| said(&error))?;
+            .map_err(|error| error_message(&error))?;
         match bytes.len() as u64 > most {
             true => Err(format!("it has more than {most} bytes")),
             false => Ok(Some(bytes)),
@@ -110,7 +110,7 @@ pub(super) async fn fetch(dir: &Path, key: String, to: &Path, expected: Expected
         };
         let (mut draft, mut piece) = (Draft::new(&to)?, vec![0; PIECE]);
         loop {
-            let read = file.read(&mut piece).map_err(|error| said(&error))?;
+            let read = file.read(&mut piece).map_err(|error| error_message(&error))?;
             if read == 0 {
                 return draft.end(&to, expected);
             }
@@ -130,10 +130,10 @@ pub(super) async fn list(dir: &Path, key: String) -> Result<Vec<String>, String>
         while let Some((key, depth)) = open.pop() {
             let entries = match std::fs::read_dir(dir.join(&key)) {
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => continue,
-                entries => entries.map_err(|error| said(&error))?,
+                entries => entries.map_err(|error| error_message(&error))?,
             };
             for entry in entries {
-                let entry = entry.map_err(|error| said(&error))?;
+                let entry = entry.map_err(|error| error_message(&error))?;
                 let Ok(name) = entry.file_name().into_string() else {
                     continue;
                 };
@@ -142,7 +142,7 @@ pub(super) async fn list(dir: &Path, key: String) -> Result<Vec<String>, String>
                 } else {
                     format!("{key}/{name}")
                 };
-                let kind = entry.file_type().map_err(|error| said(&error))?;
+                let kind = entry.file_type().map_err(|error| error_message(&error))?;
                 if kind.is_dir() && depth < MAX_DEPTH {
                     open.push((key, depth + 1));
                 } else if kind.is_file() && !name.starts_with(DRAFT) {
@@ -165,11 +165,11 @@ pub(super) async fn directories(dir: &Path, key: String) -> Result<Vec<String>, 
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Ok(Vec::new());
             }
-            entries => entries.map_err(|error| said(&error))?,
+            entries => entries.map_err(|error| error_message(&error))?,
         };
         let mut names = Vec::new();
         for entry in entries {
-            let entry = entry.map_err(|error| said(&error))?;
+            let entry = entry.map_err(|error| error_message(&error))?;
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 names.extend(entry.file_name().into_string().ok());
             }
@@ -182,7 +182,7 @@ pub(super) async fn directories(dir: &Path, key: String) -> Result<Vec<String>, 
 pub(super) async fn delete(dir: &Path, key: String) -> Result<(), String> {
     let path = dir.join(key);
     blocking(move || match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(said(&error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error_message(&error)),
         _ => Ok(()),
     })
     .await

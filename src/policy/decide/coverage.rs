@@ -1,7 +1,7 @@
 //! Whether the allow rules of one file cover every access of a call.
 
 use super::{Judge, entry, keep_nearest, launched_as};
-use crate::base::call::{ToolOrigin, Touches};
+use crate::base::call::{ArgumentTarget, ToolOrigin};
 use crate::base::ruling::{Considered, PolicyInput, shown_rule};
 use crate::policy::installed::replaceable;
 use crate::policy::model::{Policy, Rule, needs_no_rule};
@@ -135,7 +135,7 @@ fn is_free(need: &Need<'_>, asked: &PolicyInput<'_>) -> bool {
 
 /// Whether the call reads a stored result of this run, which touches nothing in the tree.
 fn reads_result(asked: &PolicyInput<'_>) -> bool {
-    let reads = builtin_spec(asked.tool).is_some_and(|tool| tool.effects.touches == Touches::File);
+    let reads = builtin_spec(asked.tool).is_some_and(|tool| tool.effects.touches == ArgumentTarget::File);
     let path = asked.args.get("file_path").and_then(Value::as_str);
     reads && path.is_some_and(is_result_name)
 }

@@ -1,7 +1,7 @@
 //! Programs of the tree where commands look for programs (an activated `.venv/bin`, `node_modules/.bin`): which of them
 //! a rule for their bare name does not cover, because it is meant for a program of the machine.
 
-use super::{Setting, lexical, shown};
+use super::{ExecContext, lexical, shown};
 use crate::base::access::package_dir;
 use crate::base::grant::{Exec, ExecDenial};
 use crate::policy::model::PolicySet;
@@ -58,7 +58,7 @@ impl PathShadowing {
     /// What an exec starts, if it is such a program. Not among them: programs whose profile says that a package manager
     /// installs them, programs that only the tree has and no profile knows, links to the machine's own program, and links
     /// out of the tree to another program of the same name, as devbox and pixi make them.
-    pub(super) fn of(set: &PolicySet, setting: &Setting, exec: &Exec) -> Option<Self> {
+    pub(super) fn of(set: &PolicySet, setting: &ExecContext, exec: &Exec) -> Option<Self> {
         let path = lexical(&exec.path);
         let name = path.file_name()?.to_string_lossy().into_owned();
         let below = path.strip_prefix(&setting.root).ok();
@@ -134,7 +134,7 @@ impl PathShadowing {
 
 /// Whether a link leads to a file of this name that is in no tree and among no project's packages, and where the command
 /// cannot write.
-fn leads_outside(setting: &Setting, exec: &Exec, name: &str) -> bool {
+fn leads_outside(setting: &ExecContext, exec: &Exec, name: &str) -> bool {
     let real = &exec.real;
     let in_tree = setting.trees.iter().any(|tree| real.starts_with(tree));
     let is_named = real.file_name().is_some_and(|file| file == name);

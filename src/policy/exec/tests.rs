@@ -33,8 +33,8 @@ fn set(text: &str) -> PolicySet {
     load(&mut files, &[source], &KnownTools::builtin()).unwrap().0
 }
 
-fn setting() -> Setting {
-    Setting {
+fn setting() -> ExecContext {
+    ExecContext {
         root: PathBuf::from("/ws"),
         path: vec![PathBuf::from("/home/u/.cargo/bin"), PathBuf::from("/usr/local/bin")],
         tree_path: Vec::new(),
@@ -136,7 +136,7 @@ fn what_would_wait_for_approval_is_denied_with_that_code() {
 #[test]
 fn operands_of_which_the_sandbox_shows_nothing_do_no_harm() {
     let args = json!({});
-    let hides = Setting {
+    let hides = ExecContext {
         masks: true,
         ..setting()
     };
@@ -201,7 +201,7 @@ fn installed_programs_and_runners_are_what_they_start() {
         code(&judge(&set, &asked(&args), &setting(), &uname, &FS_VIEW, &mut |_| {})),
         "exec_denied"
     );
-    let active = Setting {
+    let active = ExecContext {
         activates: true,
         ..setting()
     };
@@ -253,7 +253,7 @@ fn programs_of_the_tree_do_not_go_by_names_of_the_machine() {
             path,
         })
     };
-    let setting = Setting {
+    let setting = ExecContext {
         path: dirs.map(PathBuf::from).to_vec(),
         tree_path: dirs.map(PathBuf::from).to_vec(),
         machine: MachinePrograms::new(find),
@@ -512,7 +512,7 @@ fn what_was_ruled_before_is_not_ruled_again() {
     let (ruled, _) = ruled_commands(&policy, &asked, &access, &FS_VIEW);
     let names: Vec<&str> = ruled.iter().map(|one| one.program.as_str()).collect();
     assert_eq!(names, ["git", "env", "cat"], "{ruled:?}");
-    let setting = Setting { ruled, ..setting() };
+    let setting = ExecContext { ruled, ..setting() };
     // The push was held and approved before the command started.
     let approved = exec(Starts::Judged, "/usr/bin/git", &["push"], "/ws");
     assert_eq!(

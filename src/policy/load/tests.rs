@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::budget::Budget;
-use crate::policy::model::WishedLevel;
+use crate::policy::model::RequestedLevel;
 use crate::policy::secrets_like::is_masked_by_name;
 
 fn source(text: &str) -> PolicySource {
@@ -155,7 +155,7 @@ env: { pass: [CARGO_HOME] }
     let wish = set.sandbox();
     assert_eq!(
         (wish.level, wish.network.len(), wish.toolchains),
-        (WishedLevel::Auto, 0, vec!["rust".to_owned()])
+        (RequestedLevel::Auto, 0, vec!["rust".to_owned()])
     );
     assert_eq!(set.limits().wall_ms, Some(1_800_000));
     assert_eq!(set.limits().calls.get("run_shell_command"), Some(&40));
@@ -218,7 +218,7 @@ fn several_files_grant_only_what_all_grant() {
     assert_eq!(
         (wish.level, wish.network, wish.toolchains),
         (
-            WishedLevel::Landlock,
+            RequestedLevel::Landlock,
             vec!["a.example.org".to_owned()],
             vec!["node".to_owned()]
         )
@@ -237,7 +237,7 @@ fn several_files_grant_only_what_all_grant() {
             ceiling.sandbox().network.len(),
             ceiling.env_pass().len()
         ),
-        (WishedLevel::Auto, 0, 0)
+        (RequestedLevel::Auto, 0, 0)
     );
     let recipe = loaded(&[wide]).narrowed_by(&loaded(&[silent]));
     assert_eq!(
@@ -246,7 +246,7 @@ fn several_files_grant_only_what_all_grant() {
             recipe.sandbox().network.len(),
             recipe.env_pass().len()
         ),
-        (WishedLevel::None, 2, 2)
+        (RequestedLevel::None, 2, 2)
     );
 }
 

@@ -1,8 +1,8 @@
 //! Matches a rule's command entry against a simple command: by known word prefixes for grants, by any possible value
 //! for denials.
 
-use super::meant;
 use super::place::system_name;
+use super::spelling_match;
 use super::unit::Unit;
 use super::units::split;
 use super::wrappers::LAUNCHERS;
@@ -249,7 +249,7 @@ impl Unknown {
 fn matches(prefix: &[PrefixWord], words: &[ShellWord], unknown: Unknown) -> bool {
     let known: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
     let program = known.first().copied().flatten().map(base).unwrap_or_default();
-    let modules: Vec<Vec<ShellWord>> = meant::modules(program, &known)
+    let modules: Vec<Vec<ShellWord>> = spelling_match::modules(program, &known)
         .into_iter()
         .map(|(name, behind)| {
             let rest = words.get(behind..).unwrap_or_default().iter().cloned();
@@ -270,10 +270,12 @@ fn same_entries(prefix: &[PrefixWord]) -> Vec<Vec<PrefixWord>> {
             texts.push(text);
         }
     }
-    let same = meant::same_commands(&texts).into_iter().map(|(replaced, words)| {
-        let rest = prefix.iter().skip(replaced).cloned();
-        words.into_iter().map(PrefixWord::Text).chain(rest).collect()
-    });
+    let same = spelling_match::same_commands(&texts)
+        .into_iter()
+        .map(|(replaced, words)| {
+            let rest = prefix.iter().skip(replaced).cloned();
+            words.into_iter().map(PrefixWord::Text).chain(rest).collect()
+        });
     same.collect()
 }
 
@@ -284,15 +286,14 @@ fn matches_words(prefix: &[PrefixWord], words: &[ShellWord], unknown: Unknown) -
     let Some((first, words)) = words.split_first() else {
         return false;
     };
-    if !first
-        .exact()
-        .map_or(unknown.fits(), |text| meant::is_program(base(program), base(text)))
-    {
+    if !first.exact().map_or(unknown.fits(), |text| {
+        spelling_match::is_program(base(program), base(text))
+    }) {
         return false;
     }
-    let program = meant::family(base(program));
+    let program = spelling_match::family(base(program));
     let texts: Vec<Option<&str>> = words.iter().map(ShellWord::exact).collect();
-    if program == "git" && meant::sets_commands(&texts) {
+    if program == "git" && spelling_match::sets_commands(&texts) {
         return true;
     }
     let exact = has_dashes(rest);
@@ -301,11 +302,11 @@ fn matches_words(prefix: &[PrefixWord], words: &[ShellWord], unknown: Unknown) -
     let mut option: Option<&str> = None;
     for wanted in rest {
         let PrefixWord::Text(wanted) = wanted else {
-            return meant::is_end(rest_options, texts.get(at..).unwrap_or_default());
+            return spelling_match::is_end(rest_options, texts.get(at..).unwrap_or_default());
         };
-        if meant::is_option(wanted) && !exact {
-            let options = meant::place_of_options(program, &texts, at);
-            if !meant::has_option(program, options, wanted, unknown.fits()) {
+        if spelling_match::is_option(wanted) && !exact {
+            let options = spelling_match::place_of_options(program, &texts, at);
+            if !spelling_match::has_option(program, options, wanted, unknown.fits()) {
                 return false;
             }
             option = Some(wanted);
@@ -314,7 +315,12 @@ fn matches_words(prefix: &[PrefixWord], words: &[ShellWord], unknown: Unknown) -
         match (after_word(program, wanted, words, at, unknown), option.take()) {
             (Some(next), _) => at = next,
             (None, Some(option))
-                if meant::has_value(program, meant::place_of_options(program, &texts, at), option, wanted) => {}
+                if spelling_match::has_value(
+                    program,
+                    spelling_match::place_of_options(program, &texts, at),
+                    option,
+                    wanted,
+                ) => {}
             (None, _) => return false,
         }
     }
@@ -328,14 +334,14 @@ fn after_word(program: &str, wanted: &str, words: &[ShellWord], at: usize, unkno
         let Some(text) = word.exact() else {
             return unknown.fits().then_some(index + 1);
         };
-        if meant::is_subcommand(program, wanted, text) {
+        if spelling_match::is_subcommand(program, wanted, text) {
             return Some(index + 1);
         }
         let before = index.checked_sub(1).map(|before| words[before].text.as_str());
         let is_passed = text.starts_with(['-', '+'])
             || before.is_some_and(|before| before.starts_with('-'))
-            || meant::chooses_place(program, before, text);
-        if !is_passed && !meant::has_targets(program) {
+            || spelling_match::chooses_place(program, before, text);
+        if !is_passed && !spelling_match::has_targets(program) {
             return None;
         }
     }
@@ -352,7 +358,7 @@ fn has_dashes(prefix: &[PrefixWord]) -> bool {
 fn has_options(prefix: &[PrefixWord]) -> bool {
     prefix
         .iter()
-        .any(|word| matches!(word, PrefixWord::Text(text) if meant::is_option(text)))
+        .any(|word| matches!(word, PrefixWord::Text(text) if spelling_match::is_option(text)))
 }
 
 /// Whether an entry matches the command by known words only: a suspend rule then suspends it before it starts, and a

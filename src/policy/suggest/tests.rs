@@ -43,7 +43,7 @@ fn text_for(run: &RunToCover) -> String {
     found.text()
 }
 
-fn suggested(done: &[RecordedCall], shown: &Shown) -> String {
+fn suggested(done: &[RecordedCall], shown: &ObservedEffects) -> String {
     let run = RunToCover {
         policies: None,
         calls: done.to_vec(),
@@ -60,14 +60,14 @@ fn commands_are_read_as_the_run_read_them() {
     let run = RunToCover {
         policies: Some(policy.clone()),
         calls: done.to_vec(),
-        shown: Shown::default(),
+        shown: ObservedEffects::default(),
     };
     let text = text_for(&run);
     assert!(!text.contains("Not suggested") && text.contains("lister"), "{text}");
     let ruling = seen(&set(&text), SHELL, &json!({ "command": commands[0] })).ruling;
     assert_eq!(ruling.decision, Decision::Allow, "{}\n{text}", ruling.reason);
     let hidden = seen(&policy, SHELL, &json!({ "command": "git $(cat a) b" }));
-    let text = suggested(&[hidden], &Shown::default());
+    let text = suggested(&[hidden], &ObservedEffects::default());
     assert!(text.contains("Not suggested") && !text.contains("git b"), "{text}");
 }
 
@@ -95,7 +95,7 @@ fn what_is_suggested_allows_what_was_done() {
     ];
     let closed = set("version: 1\n");
     let calls_seen: Vec<RecordedCall> = done.iter().map(|(tool, args)| seen(&closed, tool, args)).collect();
-    let text = suggested(&calls_seen, &Shown::default());
+    let text = suggested(&calls_seen, &ObservedEffects::default());
     let opened = set(&text);
     for (tool, args) in &done {
         let ruling = seen(&opened, tool, args).ruling;
@@ -129,7 +129,7 @@ fn paths_of_any_name_are_suggested_or_listed() {
         .map(|path| seen(&closed, "write_file", &json!({ "file_path": path })))
         .collect();
     calls_seen.push(seen(&closed, "replace", &json!({ "file_path": long })));
-    let text = suggested(&calls_seen, &Shown::default());
+    let text = suggested(&calls_seen, &ObservedEffects::default());
     let opened = set(&text);
     for path in paths {
         let ruling = seen(&opened, "write_file", &json!({ "file_path": path })).ruling;
@@ -153,7 +153,7 @@ fn what_was_closed_for_a_reason_stays_closed() {
         seen(&policy, "run_shell_command", &json!({ "command": "rm x" })),
         seen(&policy, "run_shell_command", &json!({ "command": "eval x" })),
     ];
-    let text = suggested(&calls_seen, &Shown::default());
+    let text = suggested(&calls_seen, &ObservedEffects::default());
     assert!(!text.contains("allow") && text.matches("# - ").count() == 4, "{text}");
     assert!(text.contains("rule no-rm"), "{text}");
     set(&text);
@@ -168,7 +168,7 @@ fn a_command_gets_the_hosts_that_it_names_in_rules_and_sandbox() {
         "curl -s plain.example",
     ];
     let calls_seen = commands.map(|command| seen(&closed, "run_shell_command", &json!({ "command": command })));
-    let text = suggested(&calls_seen, &Shown::default());
+    let text = suggested(&calls_seen, &ObservedEffects::default());
     let opened = set(&text);
     for command in commands {
         let ruling = seen(&opened, "run_shell_command", &json!({ "command": command })).ruling;
@@ -210,7 +210,7 @@ fn many_files_of_one_directory_become_one_pattern() {
         .iter()
         .map(|name| seen(&closed, "write_file", &json!({ "file_path": format!("src/{name}.rs") })))
         .collect();
-    let text = suggested(&calls_seen, &Shown::default());
+    let text = suggested(&calls_seen, &ObservedEffects::default());
     assert_eq!(
         text,
         "version: 1\nrules:\n  - allow: [write_file]\n    paths: [\"src/**\"]\n"
@@ -240,7 +240,7 @@ fn what_showed_while_commands_ran_is_suggested() {
         left,
         restored: !left,
     };
-    let shown = Shown {
+    let shown = ObservedEffects {
         execs: vec![
             exec(
                 "/usr/bin/cargo",
@@ -326,7 +326,7 @@ fn what_the_policies_of_a_run_allow_is_not_suggested() {
         let run = RunToCover {
             policies: Some(policy.clone()),
             calls: calls_seen.to_vec(),
-            shown: Shown::default(),
+            shown: ObservedEffects::default(),
         };
         text_for(&run)
     };
@@ -355,7 +355,7 @@ fn an_access_that_is_covered_leaves_no_rule_without_paths() {
     let run = RunToCover {
         policies: Some(policy),
         calls: vec![done],
-        shown: Shown::default(),
+        shown: ObservedEffects::default(),
     };
     let text = text_for(&run);
     assert_eq!(text, "version: 1\n# Nothing is missing.\n");
@@ -377,7 +377,7 @@ fn an_access_that_is_covered_leaves_no_rule_without_paths() {
     let run = RunToCover {
         policies: Some(policy),
         calls: Vec::new(),
-        shown: Shown {
+        shown: ObservedEffects {
             execs: vec![held],
             unruled: Vec::new(),
         },
@@ -410,7 +410,7 @@ fn what_a_denied_line_may_do_already_is_not_suggested() {
         let run = RunToCover {
             policies: Some(policy.clone()),
             calls: vec![done],
-            shown: Shown::default(),
+            shown: ObservedEffects::default(),
         };
         assert_eq!(text_for(&run), format!("version: 1\nrules:\n{rules}"), "{command}");
     }

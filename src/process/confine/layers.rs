@@ -4,7 +4,7 @@
 //! a slot of its own, locked until its tree has ended. Consecutive commands get the same slot, so one finds what the
 //! previous one fetched.
 
-use super::piece::{Piece, READ_ONLY, WRITABLE};
+use super::cloned_mount::{ClonedMount, READ_ONLY, WRITABLE};
 use super::spec::Spec;
 use crate::process::placed::Layer;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 const MOST_SLOTS: u32 = 64;
 
 /// Adds the layers to the view. The returned descriptors hold the slots.
-pub(super) fn take(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> Vec<OwnedFd> {
+pub(super) fn take(spec: &Spec, pieces: &mut BTreeMap<PathBuf, ClonedMount>) -> Vec<OwnedFd> {
     let placed = &spec.placed;
     let mut all_held = Vec::new();
     let below = placed.below.as_ref().map(|dir| dir.join("0"));
@@ -44,7 +44,7 @@ pub(super) fn take(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> Vec<Ow
                 piece(&dir.join(&layer.name), layer, added.as_deref(), attributes)
             });
             // Without a slot, the machine's own directory is mounted read-only.
-            if let Some(piece) = joined.or_else(|| Piece::of(&layer.below, READ_ONLY)) {
+            if let Some(piece) = joined.or_else(|| ClonedMount::of(&layer.below, READ_ONLY)) {
                 pieces.insert(layer.place.clone(), piece);
             }
         }
@@ -75,7 +75,7 @@ fn make(dir: &Path) -> io::Result<()> {
 
 /// One layer: the overlay; if there is no lower directory or the overlay cannot be mounted, the upper directory alone,
 /// provided that the tool can work with it. `added`: what other commands have written above the lower directory.
-fn piece(at: &Path, layer: &Layer, added: Option<&Path>, attributes: u64) -> Option<Piece> {
+fn piece(at: &Path, layer: &Layer, added: Option<&Path>, attributes: u64) -> Option<ClonedMount> {
     let (upper, work) = (at.join("upper"), at.join("work"));
     make(&upper).and_then(|()| make(&work)).ok()?;
     let is_dir = |path: &&Path| std::fs::symlink_metadata(path).is_ok_and(|data| data.is_dir());
@@ -84,10 +84,10 @@ fn piece(at: &Path, layer: &Layer, added: Option<&Path>, attributes: u64) -> Opt
     if !lower.is_empty()
         && let Ok(tree) = overlay(&lower, &upper, &work)
     {
-        return Some(Piece::made(tree, attributes));
+        return Some(ClonedMount::made(tree, attributes));
     }
     (layer.alone || machine.is_none())
-        .then(|| Piece::of(&upper, attributes))
+        .then(|| ClonedMount::of(&upper, attributes))
         .flatten()
 }
 

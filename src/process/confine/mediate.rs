@@ -14,7 +14,7 @@ use super::signals::{self, Answering};
 use super::spec::Spec;
 use crate::base::path::PATH_MAX;
 use crate::process::SignalScope;
-use crate::process::by_steps;
+use crate::process::path_resolution;
 use crate::process::seccomp_listener::{SeccompListener, SeccompNotification, SeccompReply};
 use crate::process::write_guard::at;
 use rustix::fs::{
@@ -271,9 +271,9 @@ fn reach(target: &Target, process: u32, memory: &TracedMemory) -> Result<OwnedFd
     }
     // A magic link of `/proc` would refer to this process, not to the caller.
     match openat2(&base, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
-        Err(error) if by_steps::is_refused(error) => {
+        Err(error) if path_resolution::is_refused(error) => {
             let root = open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-            by_steps::through_links(&root, Some(base), path.as_os_str().as_bytes(), follow)
+            path_resolution::through_links(&root, Some(base), path.as_os_str().as_bytes(), follow)
         }
         opened => opened,
     }

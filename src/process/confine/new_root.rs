@@ -2,7 +2,7 @@
 //! temporary directory, the workspace), so every place is found from the handle of the mount that contains it: no path
 //! leads through a link that a command has put there, neither to another place of the view nor to the machine's own root.
 
-use super::piece::{Piece, READ_ONLY, WRITABLE};
+use super::cloned_mount::{ClonedMount, READ_ONLY, WRITABLE};
 use crate::process::write_guard::at;
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, mkdirat, openat};
 use rustix::io::Errno;
@@ -55,7 +55,7 @@ pub(super) enum Links {
 
 /// What may be changed in a mount to create a mount point in it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ground {
+enum MountPointScope {
     /// Private to this run: missing directories are created, and a link or file in the path is replaced.
     Private,
     /// The machine's: nothing can be created, and links are trusted.
@@ -71,7 +71,7 @@ pub(super) struct NewRoot {
     origin: OwnedFd,
     workspace: PathBuf,
     /// The mounts by their place.
-    mounts: BTreeMap<PathBuf, (OwnedFd, Ground)>,
+    mounts: BTreeMap<PathBuf, (OwnedFd, MountPointScope)>,
 }
 
 impl NewRoot {
@@ -81,7 +81,7 @@ impl NewRoot {
     /// Those of the system calls.
     pub fn mount(workspace: &Path) -> io::Result<Self> {
         let origin = at::root(workspace)?;
-        Piece::made(empty_dir("16m")?, WRITABLE).attach(&origin)?;
+        ClonedMount::made(empty_dir("16m")?, WRITABLE).attach(&origin)?;
         Ok(Self {
             top: at::root(workspace)?,
             origin,
@@ -95,11 +95,11 @@ impl NewRoot {
     ///
     /// # Errors
     /// The place is in the workspace, and missing or reached through a link, or a system call fails.
-    pub fn attach(&mut self, target: &Path, piece: Piece) -> io::Result<()> {
+    pub fn attach(&mut self, target: &Path, piece: ClonedMount) -> io::Result<()> {
         let (top, ground, inside) = self.nearest(target)?;
         let to = match ground {
-            Ground::Private => made(top, inside, piece.dir)?,
-            Ground::Workspace => match there(top, inside)? {
+            MountPointScope::Private => made(top, inside, piece.dir)?,
+            MountPointScope::Workspace => match there(top, inside)? {
                 Some((to, _)) => to,
                 None => {
                     return Err(io::Error::other(
@@ -107,7 +107,7 @@ impl NewRoot {
                     ));
                 }
             },
-            Ground::Machine => match there(top, inside)? {
+            MountPointScope::Machine => match there(top, inside)? {
                 Some((to, _)) => to,
                 None => match at::handle_in_root(&self.top, target) {
                     Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
@@ -117,11 +117,11 @@ impl NewRoot {
         };
         piece.attach(&to)?;
         let ground = match piece.attributes & libc::MOUNT_ATTR_RDONLY {
-            _ if target == self.workspace => Ground::Workspace,
+            _ if target == self.workspace => MountPointScope::Workspace,
             // A layer of an isolated tree, whose upper directory is private.
-            _ if target.starts_with(&self.workspace) => Ground::Private,
-            0 => Ground::Private,
-            _ => Ground::Machine,
+            _ if target.starts_with(&self.workspace) => MountPointScope::Private,
+            0 => MountPointScope::Private,
+            _ => MountPointScope::Machine,
         };
         self.mounts.insert(target.to_path_buf(), (piece.tree, ground));
         Ok(())
@@ -134,7 +134,7 @@ impl NewRoot {
     /// The part is replaced again and again, or a system call fails.
     pub fn attach_part(&self, part: &TreePart) -> io::Result<()> {
         let (_, ground, _) = self.nearest(&self.workspace.join(&part.path))?;
-        if ground != Ground::Workspace {
+        if ground != MountPointScope::Workspace {
             return Ok(());
         }
         for _ in 0..TRIES {
@@ -151,7 +151,7 @@ impl NewRoot {
             if identity(&of) != identity(&now) {
                 continue;
             }
-            match Piece::at(&from, part.attributes)?.attach(&to) {
+            match ClonedMount::at(&from, part.attributes)?.attach(&to) {
                 // Removed since it was opened.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 attached => return attached,
@@ -183,12 +183,13 @@ impl NewRoot {
         let mut again = Vec::new();
         for place in granted {
             if let Some(handle) = self.found(place, Links::Followed)? {
-                again.push((place, Piece::at(&handle, WRITABLE)?));
+                again.push((place, ClonedMount::at(&handle, WRITABLE)?));
             }
         }
-        let cover = Piece::made(empty_dir("1m")?, WRITABLE);
+        let cover = ClonedMount::made(empty_dir("1m")?, WRITABLE);
         cover.attach(&to)?;
-        self.mounts.insert(path.to_path_buf(), (cover.tree, Ground::Private));
+        self.mounts
+            .insert(path.to_path_buf(), (cover.tree, MountPointScope::Private));
         again
             .into_iter()
             .try_for_each(|(place, piece)| self.attach(place, piece))
@@ -232,7 +233,7 @@ impl NewRoot {
             if kind.is_symlink() || !fits(kind) {
                 return Ok(kind.is_dir().then_some(to));
             }
-            match Piece::at(file, READ_ONLY)?.attach(&to) {
+            match ClonedMount::at(file, READ_ONLY)?.attach(&to) {
                 // Removed since it was opened.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 attached => return attached.map(|()| None),
@@ -254,17 +255,17 @@ impl NewRoot {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(Errno::LOOP) => Err(io::Error::other("a link was put on the way to it")),
             // Commands, which run as the same user, cannot open it either, nor change the modes of others' directories.
-            Err(Errno::ACCESS) if ground == Ground::Machine => Ok(None),
+            Err(Errno::ACCESS) if ground == MountPointScope::Machine => Ok(None),
             found => Ok(Some(found?)),
         }
     }
 
     /// The nearest mount at or above an absolute path, and the rest of the path.
-    fn nearest<'p>(&self, path: &'p Path) -> io::Result<(&OwnedFd, Ground, &'p Path)> {
+    fn nearest<'p>(&self, path: &'p Path) -> io::Result<(&OwnedFd, MountPointScope, &'p Path)> {
         let mounted = path.ancestors().find_map(|dir| Some((dir, self.mounts.get(dir)?)));
         let (dir, (top, ground)) = match mounted {
             Some((dir, (top, ground))) => (dir, (top, *ground)),
-            None => (Path::new("/"), (&self.top, Ground::Private)),
+            None => (Path::new("/"), (&self.top, MountPointScope::Private)),
         };
         let inside = path.strip_prefix(dir).map_err(io::Error::other)?;
         Ok((top, ground, inside))

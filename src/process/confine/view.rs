@@ -1,7 +1,7 @@
 //! The file system that a command sees at level `full`: a new root made of bind mounts, most of them read-only.
 
+use super::cloned_mount::{ClonedMount, READ_ONLY, WRITABLE, set_attributes};
 use super::new_root::{Links, NewRoot, TreePart};
-use super::piece::{Piece, READ_ONLY, WRITABLE, set_attributes};
 use super::report::{send_with_descriptor, step};
 use super::rules::{DEVICES, SECRET_ETC, SYSTEM};
 use super::spec::{ChildMessage, PROXY_PORT, Spec};
@@ -29,7 +29,7 @@ pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<Vec<OwnedFd>, Stri
     let mut root = step("new root", NewRoot::mount(base))?;
     for (target, planned) in planned {
         let placed = match planned {
-            Planned::Piece(piece) => root.attach(&target, piece),
+            Planned::ClonedMount(piece) => root.attach(&target, piece),
             Planned::Part(part) => root.attach_part(&part),
         };
         step(target.display(), placed)?;
@@ -64,7 +64,7 @@ pub(super) fn build(spec: &Spec, channel: &OwnedFd) -> Result<Vec<OwnedFd>, Stri
 
 /// Where a mount of the view comes from.
 enum Planned {
-    Piece(Piece),
+    ClonedMount(ClonedMount),
     Part(TreePart),
 }
 
@@ -128,20 +128,23 @@ fn collect(spec: &Spec) -> Result<(BTreeMap<PathBuf, Planned>, Vec<OwnedFd>), St
     planned.extend(
         pieces
             .into_iter()
-            .map(|(target, piece)| (target, Planned::Piece(piece))),
+            .map(|(target, piece)| (target, Planned::ClonedMount(piece))),
     );
     planned.extend(parts.into_iter().map(|(target, part)| (target, Planned::Part(part))));
     let mut over = BTreeMap::new();
     for (from, to) in &spec.placed.read_only {
         take_along(&mut over, from, to, READ_ONLY);
     }
-    planned.extend(over.into_iter().map(|(target, piece)| (target, Planned::Piece(piece))));
+    planned.extend(
+        over.into_iter()
+            .map(|(target, piece)| (target, Planned::ClonedMount(piece))),
+    );
     Ok((planned, held))
 }
 
 /// Adds mounts of the directories between a private directory and the workspace below it: a mount point cannot be
 /// renamed or removed, so no command can put another tree at the path of the workspace.
-fn fix_way(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> io::Result<()> {
+fn fix_way(spec: &Spec, pieces: &mut BTreeMap<PathBuf, ClonedMount>) -> io::Result<()> {
     for dir in spec.workspace.ancestors().skip(1) {
         let above = spec.placed.writable.iter().filter(|(_, to)| dir.starts_with(to));
         let nearest = above.max_by_key(|(_, to)| to.components().count());
@@ -150,21 +153,21 @@ fn fix_way(spec: &Spec, pieces: &mut BTreeMap<PathBuf, Piece>) -> io::Result<()>
         };
         let inside = dir.strip_prefix(to).map_err(io::Error::other)?;
         let handle = at::dir_made(&at::root(from)?, inside)?;
-        pieces.insert(dir.to_path_buf(), Piece::at(&handle, WRITABLE)?);
+        pieces.insert(dir.to_path_buf(), ClonedMount::at(&handle, WRITABLE)?);
     }
     Ok(())
 }
 
 /// Adds a mount of a path at its own place; a symbolic link is left out.
-fn take_at_place(pieces: &mut BTreeMap<PathBuf, Piece>, path: &Path, attributes: u64) {
+fn take_at_place(pieces: &mut BTreeMap<PathBuf, ClonedMount>, path: &Path, attributes: u64) {
     if !std::fs::symlink_metadata(path).is_ok_and(|data| data.is_symlink()) {
         take_along(pieces, path, path, attributes);
     }
 }
 
 /// Adds a mount; a missing path is left out.
-fn take_along(pieces: &mut BTreeMap<PathBuf, Piece>, from: &Path, to: &Path, attributes: u64) {
-    pieces.extend(Piece::of(from, attributes).map(|piece| (to.to_path_buf(), piece)));
+fn take_along(pieces: &mut BTreeMap<PathBuf, ClonedMount>, from: &Path, to: &Path, attributes: u64) {
+    pieces.extend(ClonedMount::of(from, attributes).map(|piece| (to.to_path_buf(), piece)));
 }
 
 /// Whether the workspace is at its path in the new root: nothing may run in another directory.

@@ -210,9 +210,9 @@ async fn a_process_that_cannot_be_killed_is_reported() {
         return println!("skipped: this user may not trace processes");
     };
     assert_eq!((got.stdout.text.as_str(), got.exit.leftovers), ("done\n", 1));
-    let told = crate::process::survivors::told(dir.path()).unwrap();
+    let told = crate::process::survivors::message(dir.path()).unwrap();
     assert!(told.contains(&format!("{pid} (sleep)")), "{told}");
-    assert_eq!(crate::process::survivors::told(Path::new("/")), None, "only there");
+    assert_eq!(crate::process::survivors::message(Path::new("/")), None, "only there");
     drop(end);
     tracer.join().unwrap();
 }
@@ -285,16 +285,16 @@ async fn jobs_go_on_are_read_and_end() {
     assert_eq!(short.output, "out\n");
     assert!(matches!(short.end, Some(crate::process::jobs::JobEnd::Exited { exit, .. }) if exit.code == Some(3)));
     assert!(jobs.any_running());
-    assert!(jobs.any_untold());
+    assert!(jobs.any_unreported());
     assert_eq!(jobs.list().len(), 2);
     assert!(jobs.get(0).is_none() && jobs.get(3).is_none());
     assert_eq!(jobs.kill_all().await, 1);
-    assert!(!jobs.any_running() && jobs.any_untold());
+    assert!(!jobs.any_running() && jobs.any_unreported());
     assert!(!lives("3017.5"));
     let ended: Vec<CallId> = jobs.take_ended().into_iter().map(|job| job.call).collect();
     assert_eq!(ended, [CallId::nth(1), CallId::nth(2)]);
     assert!(jobs.take_ended().is_empty(), "each is handed out once");
-    assert!(!jobs.any_untold());
+    assert!(!jobs.any_unreported());
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 //! Errors are those of the system calls.
 
 use crate::base::sync::lock;
-use crate::process::by_steps;
+use crate::process::path_resolution;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RawDir, RawMode, RenameFlags, ResolveFlags, Stat, StatxFlags, Timespec,
@@ -53,7 +53,7 @@ pub(crate) fn root(path: &Path) -> Result<OwnedFd> {
 /// Opens `path` below `root` without following any link.
 fn beneath(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd> {
     match openat2(root, or_dot(path), flags, Mode::empty(), BENEATH) {
-        Err(error) if by_steps::is_refused(error) => by_steps::without_links(root, path, flags),
+        Err(error) if path_resolution::is_refused(error) => path_resolution::without_links(root, path, flags),
         opened => opened,
     }
 }
@@ -76,8 +76,8 @@ pub(crate) fn handle_in_root(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
         match openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
             // A rename raced with the lookup.
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) if by_steps::is_refused(error) => {
-                return by_steps::through_links(root, None, path.as_os_str().as_bytes(), true);
+            Err(error) if path_resolution::is_refused(error) => {
+                return path_resolution::through_links(root, None, path.as_os_str().as_bytes(), true);
             }
             opened => return opened,
         }

@@ -1,6 +1,6 @@
 //! After a command: finds changes without a grant and undoes them, using only directory handles.
 
-use super::node::{NodeKind, Print, StoredContent, TreeNode};
+use super::node::{Fingerprint, NodeKind, StoredContent, TreeNode};
 use super::registrations::Registered;
 use super::{Area, GrantMatch, WriteGuard, at, holds, walk};
 use crate::base::event::PathChange;
@@ -89,14 +89,14 @@ impl WriteGuard {
             *last = opened.map(|handle| (parent.to_path_buf(), handle));
         }
         let data = last.as_ref().and_then(|(_, dir)| at::stat(dir, name).ok());
-        data.is_some_and(|data| node.is_surely(&Print::of(&data), self.exact))
+        data.is_some_and(|data| node.is_surely(&Fingerprint::of(&data), self.exact))
     }
 
     /// Compares an entry that existed before.
     fn old(&self, path: &Path, node: &TreeNode, undone: &mut Undo) {
         let now = at::stat_below(&self.root, path).ok();
         if node.is_unchanged(&self.root, path, &self.held, self.exact) {
-            let now = now.map(|data| Print::of(&data));
+            let now = now.map(|data| Fingerprint::of(&data));
             self.keep_time(path, node, now);
             self.keep_alone(path, node, now);
             return;
@@ -164,25 +164,25 @@ impl WriteGuard {
 
     /// Restores a file's modification time if nothing else changed. This is not reported as a change, but without it
     /// builds would start over.
-    fn keep_time(&self, path: &Path, node: &TreeNode, now: Option<Print>) {
-        let moved = now.is_some_and(|now| now.modified != node.print.modified);
+    fn keep_time(&self, path: &Path, node: &TreeNode, now: Option<Fingerprint>) {
+        let moved = now.is_some_and(|now| now.modified != node.fingerprint.modified);
         if moved
             && matches!(node.kind, NodeKind::File(_))
             && matches!(self.grant_match(path, false), GrantMatch::Not(..))
         {
             // If this fails, only the modification time differs.
-            let _ = at::file(&self.root, path).and_then(|file| at::set_modified(&file, node.print.modified));
+            let _ = at::file(&self.root, path).and_then(|file| at::set_modified(&file, node.fingerprint.modified));
         }
     }
 
     /// Gives a closed file with a new hard link its own inode: the other link could be used to write it later, when
     /// nothing is compared.
-    fn keep_alone(&self, path: &Path, node: &TreeNode, now: Option<Print>) {
+    fn keep_alone(&self, path: &Path, node: &TreeNode, now: Option<Fingerprint>) {
         let held = matches!(
             &node.kind,
             NodeKind::File(StoredContent::Memory(_) | StoredContent::Spilled(..))
         );
-        let named_anew = now.is_some_and(|now| now.links > node.print.links);
+        let named_anew = now.is_some_and(|now| now.links > node.fingerprint.links);
         if held && named_anew && self.closed.closed(&path.to_string_lossy(), false) {
             // If this fails, the content is still right, and the next comparison tries again.
             let _ = self.put_back(path, node);
@@ -190,16 +190,16 @@ impl WriteGuard {
     }
 
     fn undo(&self, path: &Path, node: &TreeNode, (code, rule): (String, Option<String>), undone: &mut Undo) {
-        let now = at::stat_below(&self.root, path).ok().map(|data| Print::of(&data));
+        let now = at::stat_below(&self.root, path).ok().map(|data| Fingerprint::of(&data));
         let change = match now {
             None => PathChange::Deleted,
-            Some(now) if now.is_same_content(&node.print) => PathChange::Mode,
+            Some(now) if now.is_same_content(&node.fingerprint) => PathChange::Mode,
             Some(_) => PathChange::Modified,
         };
         // If another repository shares the object, the command may have written it through the other hard links, which
         // this process cannot restore.
-        let is_shared = node.is_sealed_object(path) && node.print.links > 1;
-        let is_replaced = now.is_some_and(|now| now.inode != node.print.inode);
+        let is_shared = node.is_sealed_object(path) && node.fingerprint.links > 1;
+        let is_replaced = now.is_some_and(|now| now.inode != node.fingerprint.inode);
         let is_free =
             (!is_replaced || self.move_back_contents(path, undone)) && self.move_back_blocking_file(path, undone);
         let is_back = is_free && self.put_back(path, node).is_ok();
@@ -243,7 +243,7 @@ impl WriteGuard {
         }
         if path.as_os_str().is_empty() {
             own(&self.root, node)?;
-            at::set_mode(&self.root, node.print.mode)?;
+            at::set_mode(&self.root, node.fingerprint.mode)?;
             return Ok(at::set_attributes(&self.root, &node.attributes)?);
         }
         let (dir, name) = at::parent_made(&self.root, path)?;
@@ -263,7 +263,7 @@ impl WriteGuard {
                 }
                 let handle = at::handle(dir, Path::new(name))?;
                 own(&handle, node)?;
-                at::set_mode(&handle, node.print.mode)?;
+                at::set_mode(&handle, node.fingerprint.mode)?;
                 Ok(at::set_attributes(&handle, &node.attributes)?)
             }
             NodeKind::Link(target) => {
@@ -286,7 +286,7 @@ impl WriteGuard {
     fn write(&self, path: &Path, content: &StoredContent, node: &TreeNode, file: &mut File) -> io::Result<()> {
         match content {
             StoredContent::NotHeld => {
-                self.objects.write(path, &node.print, file)?;
+                self.objects.write(path, &node.fingerprint, file)?;
                 if !node.is_content(path, file, &self.held)? {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
@@ -295,10 +295,10 @@ impl WriteGuard {
         }
         let handle = OwnedFd::from(file.try_clone()?);
         own(&handle, node)?;
-        at::set_mode(&handle, node.print.mode)?;
+        at::set_mode(&handle, node.fingerprint.mode)?;
         at::set_attributes(&handle, &node.attributes)?;
         // Builds that compare times need not start over.
-        Ok(at::set_modified(file, node.print.modified)?)
+        Ok(at::set_modified(file, node.fingerprint.modified)?)
     }
 
     /// Handles closed paths that did not exist before, and new entries in those that did.
@@ -334,9 +334,9 @@ impl WriteGuard {
     /// and nothing else was recorded of a directory.
     fn mounts(&self, undone: &mut Undo) {
         for (path, node) in &self.mounted {
-            let change = match at::stat_below(&self.root, path).map(|data| Print::of(&data)) {
+            let change = match at::stat_below(&self.root, path).map(|data| Fingerprint::of(&data)) {
                 _ if self.allowed().is_by_tools(&self.root, path) => continue,
-                Ok(now) if now.is_same_entry(&node.print) => continue,
+                Ok(now) if now.is_same_entry(&node.fingerprint) => continue,
                 Ok(_)
                     if !matches!(node.kind, NodeKind::Dir)
                         && node.is_unchanged(&self.root, path, &self.held, self.exact) =>
@@ -361,7 +361,7 @@ impl WriteGuard {
     /// Reports limits that were reached. A directory whose path is too long is removed: it is certainly new, since
     /// before the command there was none. One that cannot be read stays, even if it has a new name: the error may be
     /// temporary or in this process, and the directory may hold what was there before.
-    fn limits(&self, over: Vec<walk::Over>, undone: &mut Undo) {
+    fn limits(&self, over: Vec<walk::ExceededLimit>, undone: &mut Undo) {
         for over in over {
             let gone = over.code == walk::LONG_PATH
                 && self.move_back_contents(&over.path, undone)
@@ -519,7 +519,7 @@ fn place(dir: &OwnedFd, fresh: &str, name: &OsStr, is_dir: bool) -> io::Result<(
 /// Restores the owner if it has changed.
 fn own(handle: &OwnedFd, node: &TreeNode) -> rustix::io::Result<()> {
     let now = rustix::fs::fstat(handle)?;
-    let (user, group) = node.print.owner;
+    let (user, group) = node.fingerprint.owner;
     if (now.st_uid, now.st_gid) == (user, group) {
         return Ok(());
     }
@@ -598,7 +598,7 @@ mod tests {
         for name in ["new", "long"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
-        let over = |code, path: &str| walk::Over {
+        let over = |code, path: &str| walk::ExceededLimit {
             code,
             path: path.into(),
         };

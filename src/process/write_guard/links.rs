@@ -3,7 +3,7 @@
 //! may write, each such file of the workspace is replaced by a copy. If that is impossible, level `full` mounts the
 //! file read-only, and at the other levels no such command is started.
 
-use super::node::Print;
+use super::node::Fingerprint;
 use super::walk::{self, Known, Linked, MOST_TIME, TreeWalk, WalkResult};
 use super::{MOST_MOUNTS, at, limit_message};
 use crate::base::grant::NothingClosed;
@@ -165,7 +165,7 @@ const TOO_LONG: &str = "copying took too long";
 /// The bytes of all files, each with its names.
 fn size(files: &[Vec<Linked>]) -> u64 {
     let firsts = files.iter().filter_map(|names| names.first());
-    firsts.map(|name| name.print.size).sum()
+    firsts.map(|name| name.fingerprint.size).sum()
 }
 
 fn message(why: &str) -> String {
@@ -202,7 +202,7 @@ fn leading_out(found: WalkResult) -> Vec<Vec<Linked>> {
     }
     let leads_out = |(names, objects): &(Vec<Linked>, u64)| {
         let inside = names.len() as u64 + objects;
-        names.iter().any(|name| name.print.links > inside)
+        names.iter().any(|name| name.fingerprint.links > inside)
     };
     let files = files.into_values().filter(leads_out);
     files.map(|(names, _)| names).collect()
@@ -220,7 +220,7 @@ fn separate_file<'a>(root: &OwnedFd, names: &'a [Linked], until: Instant) -> Res
             // Removed since.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             // Another user's file that this one may write but not replace, for example in a sticky directory.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_others(name.print.owner.0) => {}
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && is_others(name.fingerprint.owner.0) => {}
             Err(error)
                 if matches!(
                     error.kind(),
@@ -240,7 +240,7 @@ fn replace(root: &OwnedFd, linked: &Linked, copied: Option<&Path>, until: Instan
     let Some((dir, name)) = place(root, linked)? else {
         return Ok(false);
     };
-    let before = Print::of(&fstat(&dir)?).modified;
+    let before = Fingerprint::of(&fstat(&dir)?).modified;
     let fresh = match copied.and_then(|path| link(root, path, &dir).ok()) {
         Some(fresh) => fresh,
         None => match copy(&at::file(&dir, Path::new(name))?, &dir, until)? {

@@ -3,7 +3,7 @@
 //! a file. Steps and checks can read files that the run's own steps and checks created.
 
 use super::index_view::{IndexView, IndexViews};
-use super::walk::{Known, Over, TreeWalk};
+use super::walk::{ExceededLimit, Known, TreeWalk};
 use super::{MOST_MOUNTS, at};
 use crate::base::grant::{ClosedPaths, NothingClosed, Writes};
 use crate::base::sync::lock;
@@ -700,7 +700,7 @@ fn unreadable(root: &Root, path: &Path, error: Errno) -> String {
     )
 }
 
-fn not_searched(root: &Root, over: &Over) -> String {
+fn not_searched(root: &Root, over: &ExceededLimit) -> String {
     format!(
         "{}: {} could not be searched for files that commands must not read; make it readable, or run in a smaller \
          directory",

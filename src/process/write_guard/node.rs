@@ -25,7 +25,7 @@ const CLOCK_TICK: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub(super) struct TreeNode {
     pub kind: NodeKind,
-    pub print: Print,
+    pub fingerprint: Fingerprint,
     /// When it was recorded, or shortly before.
     taken: SystemTime,
     /// Extended attributes that a command could change, including ACLs. Empty for a link.
@@ -56,7 +56,7 @@ pub(super) enum StoredContent {
 
 /// The metadata that changes when an entry is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Print {
+pub(super) struct Fingerprint {
     pub inode: u64,
     device: u64,
     pub size: u64,
@@ -67,7 +67,7 @@ pub(super) struct Print {
     pub links: u64,
 }
 
-impl Print {
+impl Fingerprint {
     /// From what stat(2) returned.
     #[expect(
         clippy::unnecessary_cast,
@@ -282,21 +282,21 @@ impl TreeNode {
             .iter()
             .map(|(name, value)| (name.len() + value.len()) as u64)
             .sum::<u64>();
-        let print = Print::of(&data);
+        let fingerprint = Fingerprint::of(&data);
         let trailed = matches!(kind, NodeKind::File(StoredContent::NotHeld)) && is_object(path);
         Ok(Self {
             kind,
-            print,
+            fingerprint,
             taken,
             attributes,
-            trailer: trailed.then(|| object::trailer(dir, path, print.size)).flatten(),
+            trailer: trailed.then(|| object::trailer(dir, path, fingerprint.size)).flatten(),
         })
     }
 
     /// Whether the metadata suffices to know that the entry is unchanged. `exact`: the device on which the change time shows
     /// every write.
-    pub fn is_surely(&self, now: &Print, exact: Option<u64>) -> bool {
-        now.surely_is(&self.print, self.taken, exact)
+    pub fn is_surely(&self, now: &Fingerprint, exact: Option<u64>) -> bool {
+        now.surely_is(&self.fingerprint, self.taken, exact)
     }
 
     /// Whether it is an object of git whose content is not held here, but can be checked.
@@ -330,11 +330,11 @@ impl TreeNode {
         let Ok(data) = at::stat_below(root, path) else {
             return false;
         };
-        let now = Print::of(&data);
+        let now = Fingerprint::of(&data);
         if self.is_surely(&now, exact) {
             return true;
         }
-        if !now.same_rights(&self.print) || !self.has_same_attributes(root, path) {
+        if !now.same_rights(&self.fingerprint) || !self.has_same_attributes(root, path) {
             return false;
         }
         match &self.kind {
@@ -347,23 +347,24 @@ impl TreeNode {
                 // A process can set the modification time, but not the change time. Where that does not show every write,
                 // it still counts for what is no object, since there is nothing else to compare.
                 let is_object = is_object(path);
-                let shows = exact == Some(self.print.device) || !is_object;
-                let untouched = shows && (now.modified, now.changed) == (self.print.modified, self.print.changed);
+                let shows = exact == Some(self.fingerprint.device) || !is_object;
+                let untouched =
+                    shows && (now.modified, now.changed) == (self.fingerprint.modified, self.fingerprint.changed);
                 // A new hard link updates the change time too. Git updates the times of an object instead of writing it
                 // again, and a local clone shares its file. Then the content decides.
-                let linked = now.modified == self.print.modified && now.links != self.print.links;
-                let by_content = is_object && (linked || self.print.links > 1 || !shows);
-                (now.inode, now.size) == (self.print.inode, self.print.size)
+                let linked = now.modified == self.fingerprint.modified && now.links != self.fingerprint.links;
+                let by_content = is_object && (linked || self.fingerprint.links > 1 || !shows);
+                (now.inode, now.size) == (self.fingerprint.inode, self.fingerprint.size)
                     && (untouched || by_content && object::is_intact(root, path, self.trailer, &held.checked))
             }
             NodeKind::File(content) => {
-                now.size == self.print.size
+                now.size == self.fingerprint.size
                     && at::file(root, path)
                         .ok()
                         .and_then(|mut file| content.equals(&mut file))
                         .is_some_and(|same| same.unwrap_or(false))
             }
-            NodeKind::Other => now.inode == self.print.inode,
+            NodeKind::Other => now.inode == self.fingerprint.inode,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! the run is killed, and the repository itself is not touched.
 
 use super::at;
-use super::node::{Print, copy_range};
+use super::node::{Fingerprint, copy_range};
 use crate::base::sync::lock;
 use std::collections::HashMap;
 use std::fs::File;
@@ -45,7 +45,7 @@ struct Kept {
 
 #[derive(Debug)]
 struct KeptObject {
-    print: Print,
+    fingerprint: Fingerprint,
     place: KeptPlace,
 }
 
@@ -58,16 +58,16 @@ enum KeptPlace {
 
 impl KeptObject {
     /// Whether it is this file. Objects are not changed after they were made.
-    fn is(&self, print: &Print) -> bool {
-        print.is_same_content(&self.print)
+    fn is(&self, fingerprint: &Fingerprint) -> bool {
+        fingerprint.is_same_content(&self.fingerprint)
     }
 }
 
 impl KeptObjects {
     /// Keeps an object, if it is not kept already.
-    pub(super) fn keep(&self, root: &OwnedFd, path: &Path, print: &Print) {
+    pub(super) fn keep(&self, root: &OwnedFd, path: &Path, fingerprint: &Fingerprint) {
         let mut kept = self.lock();
-        if kept.objects.get(path).is_some_and(|object| object.is(print)) {
+        if kept.objects.get(path).is_some_and(|object| object.is(fingerprint)) {
             return;
         }
         if let Some(KeptObject {
@@ -77,14 +77,19 @@ impl KeptObjects {
         {
             kept.open -= 1;
         }
-        let place = match print.size > MOST_EACH {
-            true => kept.opened(root, path).or_else(|| kept.copy(root, path, print.size)),
-            false => kept.copy(root, path, print.size).or_else(|| kept.opened(root, path)),
+        let place = match fingerprint.size > MOST_EACH {
+            true => kept
+                .opened(root, path)
+                .or_else(|| kept.copy(root, path, fingerprint.size)),
+            false => kept
+                .copy(root, path, fingerprint.size)
+                .or_else(|| kept.opened(root, path)),
         };
         match place {
             Some(place) => {
-                let print = *print;
-                kept.objects.insert(path.to_path_buf(), KeptObject { print, place });
+                let fingerprint = *fingerprint;
+                kept.objects
+                    .insert(path.to_path_buf(), KeptObject { fingerprint, place });
             }
             None if kept.left.is_none() => kept.left = Some(path.to_path_buf()),
             None => {}
@@ -96,13 +101,13 @@ impl KeptObjects {
     ///
     /// # Errors
     /// I/O errors; `NotFound` if the object is not kept.
-    pub(super) fn write(&self, path: &Path, print: &Print, to: &mut File) -> io::Result<()> {
+    pub(super) fn write(&self, path: &Path, fingerprint: &Fingerprint, to: &mut File) -> io::Result<()> {
         let kept = self.lock();
-        let object = kept.objects.get(path).filter(|object| object.is(print));
+        let object = kept.objects.get(path).filter(|object| object.is(fingerprint));
         let object = object.ok_or(io::ErrorKind::NotFound)?;
         match (&object.place, &kept.copies) {
-            (KeptPlace::Open(file), _) => copy_range(file, (0, print.size), to),
-            (KeptPlace::Copied(offset), Some(copies)) => copy_range(copies, (*offset, print.size), to),
+            (KeptPlace::Open(file), _) => copy_range(file, (0, fingerprint.size), to),
+            (KeptPlace::Copied(offset), Some(copies)) => copy_range(copies, (*offset, fingerprint.size), to),
             (KeptPlace::Copied(_), None) => Err(io::ErrorKind::NotFound.into()),
         }
     }

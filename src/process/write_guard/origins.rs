@@ -62,7 +62,7 @@ impl Origins {
             }
         }
         let recorded = guard.before.iter();
-        others.extend(recorded.map(|(path, node)| (node.print.inode, path.clone())));
+        others.extend(recorded.map(|(path, node)| (node.fingerprint.inode, path.clone())));
         listed.sort_unstable();
         others.sort_unstable();
         Self { listed, others }

@@ -5,7 +5,7 @@
 use super::{Allowed, Area, GrantMatch, WriteGuard, at};
 use crate::base::grant::ClosedPaths;
 use crate::base::sync::lock;
-use crate::process::write_guard::node::{NodeKind, Print, TreeNode};
+use crate::process::write_guard::node::{Fingerprint, NodeKind, TreeNode};
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub(super) struct Older {
 pub(super) struct OfOlder {
     guard: Weak<WriteGuard>,
     /// What was there when the younger command started; `None`: more than is remembered.
-    seen: Option<BTreeMap<PathBuf, Print>>,
+    seen: Option<BTreeMap<PathBuf, Fingerprint>>,
 }
 
 /// What the guard of an older command knows about a path that this command may not write.
@@ -158,7 +158,7 @@ impl WriteGuard {
                     .insert(path.to_path_buf(), OfOlder { guard: older, seen });
             }
             Some(Earlier::Recorded(node, older)) => {
-                if now.map(|data| Print::of(&data)) != Some(node.print) {
+                if now.map(|data| Fingerprint::of(&data)) != Some(node.fingerprint) {
                     let (guard, seen) = (older.clone(), entry_at(&self.root, path));
                     self.changed_by_older
                         .insert(path.to_path_buf(), OfOlder { guard, seen });
@@ -203,7 +203,7 @@ impl WriteGuard {
     /// Whether a path was changed before this command started, by one that is not compared yet, and not since: that one's
     /// guard restores it, and reports it as its change.
     pub(super) fn is_left_to_older(&self, path: &Path) -> bool {
-        let is_left = |older: &OfOlder, now: Option<BTreeMap<PathBuf, Print>>| {
+        let is_left = |older: &OfOlder, now: Option<BTreeMap<PathBuf, Fingerprint>>| {
             older.guard.strong_count() > 0 && now.is_some() && now == older.seen
         };
         let changed = self.changed_by_older.get(path);
@@ -233,15 +233,15 @@ impl WriteGuard {
 }
 
 /// What is at a path, by its metadata. `None` if it cannot be read.
-fn entry_at(root: &OwnedFd, path: &Path) -> Option<BTreeMap<PathBuf, Print>> {
+fn entry_at(root: &OwnedFd, path: &Path) -> Option<BTreeMap<PathBuf, Fingerprint>> {
     match at::stat_below(root, path) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Some(BTreeMap::new()),
-        data => Some([(path.to_path_buf(), Print::of(&data.ok()?))].into()),
+        data => Some([(path.to_path_buf(), Fingerprint::of(&data.ok()?))].into()),
     }
 }
 
 /// What is at and below a path, by its metadata. `None` if it cannot be read or is too much.
-fn seen_at(root: &OwnedFd, path: &Path) -> Option<BTreeMap<PathBuf, Print>> {
+fn seen_at(root: &OwnedFd, path: &Path) -> Option<BTreeMap<PathBuf, Fingerprint>> {
     let mut seen = BTreeMap::new();
     let mut left = vec![path.to_path_buf()];
     let mut buffer = Vec::new();
@@ -255,7 +255,7 @@ fn seen_at(root: &OwnedFd, path: &Path) -> Option<BTreeMap<PathBuf, Print>> {
             let mut names = |name: &CStr, _, _| left.push(path.join(OsStr::from_bytes(name.to_bytes())));
             at::list(&dir, &mut buffer, &mut names).ok()?;
         }
-        seen.insert(path, Print::of(&data));
+        seen.insert(path, Fingerprint::of(&data));
         if seen.len() + left.len() > MOST_SEEN {
             return None;
         }

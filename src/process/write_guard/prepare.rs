@@ -4,7 +4,7 @@
 use super::node::{HeldContents, NodeKind, TreeNode, is_object};
 use super::overlap::{self, Older, RECORDING};
 use super::registrations;
-use super::walk::{MOST_NAMES, Over, TreeWalk, UNREADABLE};
+use super::walk::{ExceededLimit, MOST_NAMES, TreeWalk, UNREADABLE};
 use super::{Allowed, Area, MOST_HELD, MOST_MOUNTS, SandboxLevel, WriteGuard, at, limit_message};
 use crate::base::grant::{WriteKind, WritePath, Writes};
 use crate::base::sync::lock;
@@ -96,7 +96,7 @@ impl WriteGuard {
         Ok((Some(guard), reach))
     }
 
-    fn prepare_tree(&mut self, level: SandboxLevel) -> Result<WorkspaceReach, Over> {
+    fn prepare_tree(&mut self, level: SandboxLevel) -> Result<WorkspaceReach, ExceededLimit> {
         let mut reach = WorkspaceReach {
             tree: true,
             sockets: true,
@@ -110,7 +110,12 @@ impl WriteGuard {
     }
 
     /// Finds and records closed paths, and lists those that can be mounted read-only, and sockets, which are covered.
-    fn prepare_closed(&mut self, level: SandboxLevel, top: &Path, reach: &mut WorkspaceReach) -> Result<(), Over> {
+    fn prepare_closed(
+        &mut self,
+        level: SandboxLevel,
+        top: &Path,
+        reach: &mut WorkspaceReach,
+    ) -> Result<(), ExceededLimit> {
         let (found, known) = match top.as_os_str().is_empty() {
             true => self.names.find(&self.walk(), &self.closed),
             false => {
@@ -170,7 +175,7 @@ impl WriteGuard {
         level: SandboxLevel,
         paths: &[WritePath],
         maybe: &[String],
-    ) -> Result<WorkspaceReach, Over> {
+    ) -> Result<WorkspaceReach, ExceededLimit> {
         let mut reach = WorkspaceReach::default();
         // Directories in which entries are created, replaced or removed; directories in which any path may be granted
         // at exec.
@@ -209,7 +214,7 @@ impl WriteGuard {
             if whole.iter().any(|top| dir.starts_with(top)) || below.iter().any(|top| dir.starts_with(top)) {
                 continue;
             }
-            if level != SandboxLevel::Full || !self.shut_in(&dir, &mut reach)? {
+            if level != SandboxLevel::Full || !self.mount_rest_read_only(&dir, &mut reach)? {
                 whole.insert(dir);
             }
         }
@@ -217,7 +222,7 @@ impl WriteGuard {
         for dir in &tops {
             self.record(dir, true)?;
             if self.held.full {
-                return Err(Over::whole("limit:guard_bytes"));
+                return Err(ExceededLimit::whole("limit:guard_bytes"));
             }
             reach.writable.push(dir.clone());
             self.areas.push(Area::Whole(dir.clone()));
@@ -260,7 +265,7 @@ impl WriteGuard {
 
     /// Mounts a directory writable, and every ungranted entry in it read-only. `false` if that would take too many
     /// mounts.
-    fn shut_in(&mut self, dir: &Path, reach: &mut WorkspaceReach) -> Result<bool, Over> {
+    fn mount_rest_read_only(&mut self, dir: &Path, reach: &mut WorkspaceReach) -> Result<bool, ExceededLimit> {
         let listed = self.listed(dir)?;
         let granted = |entry: &Listed| {
             self.allowed.paths.iter().any(|path| {
@@ -308,13 +313,13 @@ impl WriteGuard {
     }
 
     /// The entries of a directory.
-    fn listed(&mut self, dir: &Path) -> Result<Vec<Listed>, Over> {
+    fn listed(&mut self, dir: &Path) -> Result<Vec<Listed>, ExceededLimit> {
         Ok(self.opened(dir)?.map(|(_, listed)| listed).unwrap_or_default())
     }
 
     /// A directory and its entries. `None` if only its owner, who is not this user, can list it.
-    fn opened(&mut self, dir: &Path) -> Result<Option<(OwnedFd, Vec<Listed>)>, Over> {
-        let cannot = |_| Over {
+    fn opened(&mut self, dir: &Path) -> Result<Option<(OwnedFd, Vec<Listed>)>, ExceededLimit> {
+        let cannot = |_| ExceededLimit {
             code: UNREADABLE,
             path: dir.to_path_buf(),
         };
@@ -353,7 +358,7 @@ impl WriteGuard {
     }
 
     /// Records an entry and everything below it, except what belongs to this program.
-    fn record(&mut self, path: &Path, contents: bool) -> Result<(), Over> {
+    fn record(&mut self, path: &Path, contents: bool) -> Result<(), ExceededLimit> {
         let mut waiting = Vec::new();
         self.record_entry(None, path.to_path_buf(), contents, &mut waiting)?;
         while let Some(path) = waiting.pop() {
@@ -382,12 +387,12 @@ impl WriteGuard {
         path: PathBuf,
         contents: bool,
         waiting: &mut Vec<PathBuf>,
-    ) -> Result<(), Over> {
+    ) -> Result<(), ExceededLimit> {
         if self.is_own(&path) {
             return Ok(());
         }
         if self.before.len() >= MOST_HELD {
-            return Err(Over::whole("limit:guard_entries"));
+            return Err(ExceededLimit::whole("limit:guard_entries"));
         }
         if self.take_over(&path) {
             let is_recorded = self
@@ -403,11 +408,11 @@ impl WriteGuard {
             Ok(Some(node)) => node,
             Ok(None) => return Ok(()),
             Err(_) => {
-                return Err(Over { code: UNREADABLE, path });
+                return Err(ExceededLimit { code: UNREADABLE, path });
             }
         };
         if node.is_sealed_object(&path) {
-            self.objects.keep(&self.root, &path, &node.print);
+            self.objects.keep(&self.root, &path, &node.fingerprint);
         }
         if matches!(node.kind, NodeKind::Dir) {
             self.keep_place(&path);
@@ -439,7 +444,7 @@ impl WriteGuard {
 
     /// Records what tells whether a mounted path is still what was mounted. The kernel takes a mount away if another command,
     /// for which nothing is mounted there, removes or replaces the place.
-    fn record_mounted(&mut self, path: &Path) -> Result<(), Over> {
+    fn record_mounted(&mut self, path: &Path) -> Result<(), ExceededLimit> {
         let size = at::stat_below(&self.root, path).map_or(u64::MAX / 2, |data| data.st_size.unsigned_abs());
         let contents = self.held.has_room(size);
         match self.node(None, path, contents) {
@@ -448,7 +453,7 @@ impl WriteGuard {
                 self.record_shared(path)
             }
             Ok(None) => Ok(()),
-            Err(_) => Err(Over {
+            Err(_) => Err(ExceededLimit {
                 code: UNREADABLE,
                 path: path.to_path_buf(),
             }),
@@ -456,7 +461,7 @@ impl WriteGuard {
     }
 
     /// Records the files at or below a mounted path that have further hard links, through which they could be written.
-    fn record_shared(&mut self, path: &Path) -> Result<(), Over> {
+    fn record_shared(&mut self, path: &Path) -> Result<(), ExceededLimit> {
         let mut waiting = vec![path.to_path_buf()];
         while let Some(path) = waiting.pop() {
             if is_object(&path) || self.is_own(&path) {

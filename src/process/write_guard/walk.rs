@@ -2,7 +2,7 @@
 //! name is sufficient, and on the second walk skips directories that have not changed.
 
 use super::at;
-use super::node::{Print, is_object};
+use super::node::{Fingerprint, is_object};
 use crate::base::grant::ClosedPaths;
 use crate::base::sync::lock;
 use rustix::fs::{AtFlags, FileType, Stat, fstat, fstatfs, statat};
@@ -51,7 +51,7 @@ const EXACT: [u64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0xf2f5_2
 
 /// A limit that was reached, and at which path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Over {
+pub(super) struct ExceededLimit {
     pub code: &'static str,
     /// Relative path; empty for the whole tree.
     pub path: PathBuf,
@@ -69,7 +69,7 @@ pub(super) struct WalkResult {
     /// Likewise each such name in git's object store, as device and inode number: they are many.
     pub objects: Vec<(u64, u64)>,
     /// Limits that were reached: the result is incomplete.
-    pub over: Vec<Over>,
+    pub over: Vec<ExceededLimit>,
     /// The listed directories, if they are to be remembered.
     dirs: Vec<(Vec<u8>, Option<Stamp>)>,
     /// The names in them, if they are to be kept.
@@ -118,13 +118,13 @@ impl Listing {
 pub(super) struct Linked {
     pub path: PathBuf,
     device: u64,
-    pub print: Print,
+    pub fingerprint: Fingerprint,
 }
 
 impl Linked {
     /// Identifies the file: device and inode number.
     pub fn file(&self) -> (u64, u64) {
-        (self.device, self.print.inode)
+        (self.device, self.fingerprint.inode)
     }
 }
 
@@ -411,7 +411,7 @@ impl TreeWalk<'_> {
             until: Instant::now() + self.most_time,
         };
         let memory = Memory { exact, known };
-        let mut look = Look::new(self, &shared, memory);
+        let mut look = WalkThread::new(self, &shared, memory);
         look.dirs = dirs;
         // A small tree is finished before another thread could have started.
         while look.dirs.len() < KEPT && look.next() {}
@@ -422,7 +422,7 @@ impl TreeWalk<'_> {
                 let others: Vec<_> = (1..threads())
                     .map(|_| {
                         shared.idle.fetch_add(1, Ordering::SeqCst);
-                        scope.spawn(|| Look::new(self, &shared, memory).help())
+                        scope.spawn(|| WalkThread::new(self, &shared, memory).help())
                     })
                     .collect();
                 look.work();
@@ -430,7 +430,7 @@ impl TreeWalk<'_> {
                 for other in others {
                     match other.join() {
                         Ok(more) => found.add(more),
-                        Err(_) => found.over.push(Over::whole("limit:guard_names")),
+                        Err(_) => found.over.push(ExceededLimit::whole("limit:guard_names")),
                     }
                 }
                 found
@@ -442,7 +442,7 @@ impl TreeWalk<'_> {
     }
 }
 
-impl Over {
+impl ExceededLimit {
     /// A limit of the whole tree.
     pub fn whole(code: &'static str) -> Self {
         Self {
@@ -472,7 +472,7 @@ struct Memory<'a> {
 }
 
 /// The state of one thread.
-struct Look<'a> {
+struct WalkThread<'a> {
     walk: &'a TreeWalk<'a>,
     shared: &'a Shared,
     memory: Memory<'a>,
@@ -482,7 +482,7 @@ struct Look<'a> {
     path: Vec<u8>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> WalkThread<'a> {
     fn new(walk: &'a TreeWalk<'a>, shared: &'a Shared, memory: Memory<'a>) -> Self {
         Self {
             walk,
@@ -560,7 +560,7 @@ impl<'a> Look<'a> {
         }
         if dir.len() > MOST_WALKED_PATH {
             let path = PathBuf::from(OsStr::from_bytes(&dir));
-            self.found.over.push(Over { code: LONG_PATH, path });
+            self.found.over.push(ExceededLimit { code: LONG_PATH, path });
             return true;
         }
         match self.list(&dir) {
@@ -575,7 +575,7 @@ impl<'a> Look<'a> {
     }
 
     fn unreadable(&mut self, path: &[u8]) {
-        self.found.over.push(Over {
+        self.found.over.push(ExceededLimit {
             code: UNREADABLE,
             path: PathBuf::from(OsStr::from_bytes(path)),
         });
@@ -591,7 +591,7 @@ impl<'a> Look<'a> {
         };
         if let Some(code) = over {
             self.shared.stop.store(true, Ordering::Relaxed);
-            self.found.over.push(Over::whole(code));
+            self.found.over.push(ExceededLimit::whole(code));
         }
     }
 
@@ -691,23 +691,23 @@ impl<'a> Look<'a> {
                 return;
             }
         };
-        let print = Print::of(&data);
-        if print.links < 2 || !FileType::from_raw_mode(data.st_mode).is_file() {
+        let fingerprint = Fingerprint::of(&data);
+        if fingerprint.links < 2 || !FileType::from_raw_mode(data.st_mode).is_file() {
             return;
         }
         if is_object(Path::new(OsStr::from_bytes(&self.path))) {
-            self.found.objects.push((data.st_dev, print.inode));
+            self.found.objects.push((data.st_dev, fingerprint.inode));
             return;
         }
         if self.found.linked.len() >= MOST_LINKED {
             self.shared.stop.store(true, Ordering::Relaxed);
-            self.found.over.push(Over::whole(LINKS));
+            self.found.over.push(ExceededLimit::whole(LINKS));
             return;
         }
         self.found.linked.push(Linked {
             path: PathBuf::from(OsStr::from_bytes(&self.path)),
             device: data.st_dev,
-            print,
+            fingerprint,
         });
     }
 

@@ -53,7 +53,7 @@ fn should_retry_header_decides() {
         "",
         SystemTime::UNIX_EPOCH,
     );
-    assert_eq!(yes.again, Some(Pace::Service));
+    assert_eq!(yes.again, Some(RetryKind::Service));
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod server;
 
 use super::*;
 use crate::base::message::Message;
-use crate::net::retry::Steps;
+use crate::net::retry::Backoff;
 use serde_json::json;
 use server::{Act, End, Server};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Limits short enough for tests.
 pub fn quick() -> (Limits, Schedule) {
-    let steps = |attempts| Steps {
+    let steps = |attempts| Backoff {
         attempts,
         first: Duration::from_millis(2),
         most: Duration::from_millis(10),

@@ -303,7 +303,7 @@ impl<'a, 'b> SuiteWriter<'a, 'b> {
         let failing = |case: &TestCase| matches!(case.status, TestCaseStatus::NonSuccess { .. });
         let told = self.cases.iter().any(failing);
         let end = step.result.map(|result| result.status);
-        if let Some(result) = step.result.filter(|result| result.was_not_wanted()) {
+        if let Some(result) = step.result.filter(|result| result.is_condition_false()) {
             self.add("completed", skipped("when", &result.message), step.duration_ms());
             return;
         }

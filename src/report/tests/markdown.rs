@@ -5,7 +5,7 @@ use crate::base::call::FileDiff;
 use crate::base::event::EventKind;
 use crate::base::outcome::{RunOutcome, Verdict};
 use crate::base::ruling::Decision;
-use crate::report::export::{self, Beside, ReportFile};
+use crate::report::export::{self, RenderContext, ReportFile};
 use crate::report::markdown;
 use crate::report::result::OutputFacts;
 use crate::report::summary::RunSummary;
@@ -185,7 +185,7 @@ fn a_reviewer_gets_arguments_diff_and_the_answer_to_type() {
 fn every_format_has_a_name_and_gives_bytes() {
     let run = build::suspended();
     let sum = RunSummary::fold(&run.events);
-    let beside = Beside {
+    let beside = RenderContext {
         ending: &OutputFacts::default(),
         declared: DeclaredPrompt::default(),
         patch: Some(b"diff"),

@@ -5,10 +5,10 @@ mod show;
 
 use super::args::{Args, invalid, missing};
 use super::builtin::{Builtin, OtherNames, ToolFacts, blocking};
-use super::schema::{boolean, integer, object, string, untold};
+use super::schema::{boolean, integer, object, string, undeclared};
 use super::{CallWork, PreparedCall, ToolContext, ToolError};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
-use crate::base::call::{ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::call::{ArgumentTarget, ToolEffects, ToolKind, ToolOutput};
 use crate::base::glob;
 use crate::workspace::Workspace;
 use crate::workspace::walk::Filter;
@@ -41,7 +41,7 @@ pub fn tool() -> Builtin {
             display: "SearchText",
             aliases: &["grep", "search_file_content"],
             kind: ToolKind::Search,
-            effects: ToolEffects::shows(Touches::Directory),
+            effects: ToolEffects::shows(ArgumentTarget::Directory),
             other_names: OtherNames {
                 renamed: &[("path", "dir_path"), ("include", "include_pattern")],
                 agents: &["grep", "search_files"],
@@ -65,7 +65,7 @@ fn parameters() -> Value {
             ("include_pattern", string("Glob of the files to search (*.rs).")),
             (
                 "exclude_pattern",
-                untold(string(
+                undeclared(string(
                     "Leave out matching lines that also fit this regular expression.",
                 )),
             ),
@@ -74,13 +74,16 @@ fn parameters() -> Value {
             ("fixed_strings", boolean("The pattern is plain text.")),
             ("whole_word", boolean("")),
             ("context", integer("Lines around each match.", 0)),
-            ("before", untold(integer("Lines shown before each match.", 0))),
-            ("after", untold(integer("Lines shown after each match.", 0))),
+            ("before", undeclared(integer("Lines shown before each match.", 0))),
+            ("after", undeclared(integer("Lines shown after each match.", 0))),
             ("no_ignore", boolean("")),
-            ("hidden", untold(boolean("Search names that begin with a dot, too."))),
+            (
+                "hidden",
+                undeclared(boolean("Search names that begin with a dot, too.")),
+            ),
             (
                 "max_matches_per_file",
-                untold(integer("Matching lines of one file at most.", 1)),
+                undeclared(integer("Matching lines of one file at most.", 1)),
             ),
             ("total_max_matches", integer("Default: 100.", 1)),
         ],

@@ -18,7 +18,7 @@ pub const CALL: Duration = Duration::from_secs(600);
 pub struct Config {
     /// Name in the recipe; its tools are called `NAME__TOOL`.
     pub name: String,
-    pub way: Way,
+    pub location: ServerLocation,
     pub required: bool,
     /// Time limit until the server has listed its tools.
     pub start: Duration,
@@ -31,7 +31,7 @@ pub struct Config {
 
 /// How a server is reached.
 #[derive(Clone, Debug)]
-pub enum Way {
+pub enum ServerLocation {
     /// A local program, over its stdin and stdout.
     Stdio(Box<ServerProgram>),
     /// A URL.

@@ -80,14 +80,14 @@ pub fn block(block: ContentBlock) -> ToolContent {
         ContentBlock::Image(image) => media(image.mime_type, image.data, None),
         ContentBlock::Audio(audio) => media(audio.mime_type, audio.data, None),
         ContentBlock::Resource(embedded) => resource(embedded.resource),
-        ContentBlock::ResourceLink(link) => {
-            let about = [link.mime_type, link.description]
+        ContentBlock::ResourceLink(connection) => {
+            let about = [connection.mime_type, connection.description]
                 .into_iter()
                 .flatten()
                 .collect::<Vec<_>>()
                 .join(": ");
             let about = if about.is_empty() { about } else { format!(" ({about})") };
-            ToolContent::text(format!("resource {}: {}{about}", link.name, link.uri))
+            ToolContent::text(format!("resource {}: {}{about}", connection.name, connection.uri))
         }
         _ => ToolContent::text("[content of an unknown type]"),
     }

@@ -2,8 +2,8 @@
 //! uses.
 
 use super::config::Config;
+use super::connection::Connection;
 use super::limits::{DEFINITION, DEFINITIONS, ERROR, LISTED, LISTING, NAMED, SCHEMA_DEPTH, cut};
-use super::link::Link;
 use super::names;
 use crate::base::ids::sha256_hex;
 use crate::base::secret::shortened;
@@ -24,15 +24,15 @@ pub(super) struct ServerListing {
     pub resources: bool,
 }
 
-pub(super) async fn listed(link: &Link) -> Result<ServerListing, String> {
-    let info = link.running.peer().peer_info();
+pub(super) async fn listed(connection: &Connection) -> Result<ServerListing, String> {
+    let info = connection.running.peer().peer_info();
     let has = info.as_ref().map(|info| info.capabilities.clone()).unwrap_or_default();
     let (tools, more_tools) = match has.tools.is_some() || info.is_none() {
-        true => tools_of(link).await?,
+        true => tools_of(connection).await?,
         false => (Vec::new(), false),
     };
     let (prompts, more_prompts) = match has.prompts.is_some() {
-        true => prompts_of(link).await?,
+        true => prompts_of(connection).await?,
         false => (Vec::new(), false),
     };
     Ok(ServerListing {
@@ -87,10 +87,10 @@ fn size(value: &impl Serialize) -> usize {
 }
 
 /// The tools, and whether the server lists more.
-pub(super) async fn tools_of(link: &Link) -> Result<(Vec<Definition>, bool), String> {
+pub(super) async fn tools_of(connection: &Connection) -> Result<(Vec<Definition>, bool), String> {
     let (mut pages, mut cursor) = (Pages::empty(), None);
     loop {
-        let page = link.running.list_tools(Some(page(cursor))).await;
+        let page = connection.running.list_tools(Some(page(cursor))).await;
         let page = page.map_err(|error| format!("its tools cannot be listed: {}", error_text(&error)))?;
         cursor = page.next_cursor;
         if !pages.takes(page.tools) || cursor.is_none() {
@@ -100,10 +100,10 @@ pub(super) async fn tools_of(link: &Link) -> Result<(Vec<Definition>, bool), Str
 }
 
 /// The prompts, and whether the server lists more.
-async fn prompts_of(link: &Link) -> Result<(Vec<Prompt>, bool), String> {
+async fn prompts_of(connection: &Connection) -> Result<(Vec<Prompt>, bool), String> {
     let (mut pages, mut cursor) = (Pages::empty(), None);
     loop {
-        let page = link.running.list_prompts(Some(page(cursor))).await;
+        let page = connection.running.list_prompts(Some(page(cursor))).await;
         let page = page.map_err(|error| format!("its prompts cannot be listed: {}", error_text(&error)))?;
         cursor = page.next_cursor;
         if !pages.takes(page.prompts) || cursor.is_none() {

@@ -2,13 +2,13 @@
 
 mod assertion;
 mod config;
+mod connection;
 mod content;
 mod elicit;
 mod host;
 mod http;
 mod inbox;
 mod limits;
-mod link;
 mod listing;
 mod names;
 mod oauth;
@@ -22,7 +22,7 @@ mod stdio;
 mod tool;
 
 pub use config::{
-    Address, Authority, CALL, Config, Credentials, McpContext, Proof, START, ServerProgram, Transport, Way,
+    Address, Authority, CALL, Config, Credentials, McpContext, Proof, START, ServerLocation, ServerProgram, Transport,
 };
 pub use server::{RunningServer, Servers};
 

@@ -33,7 +33,7 @@ const EARLY: Duration = Duration::from_secs(30);
 /// One sentence: the authorization server cannot be reached or gives no token.
 pub async fn manager(client: Client, url: &str, with: Option<&Credentials>) -> Result<AuthorizationManager, String> {
     let server = Url::parse(url).map_err(|error| error.to_string())?;
-    let http: Arc<dyn OAuthHttpClient> = Arc::new(Door {
+    let http: Arc<dyn OAuthHttpClient> = Arc::new(DiscoveryClient {
         client: client.clone(),
         server: server.clone(),
     });
@@ -369,12 +369,12 @@ fn is_of_a_network(address: IpAddr) -> bool {
 }
 
 /// Sends the discovery requests. Does not follow redirects.
-struct Door {
+struct DiscoveryClient {
     client: Client,
     server: Url,
 }
 
-impl OAuthHttpClient for Door {
+impl OAuthHttpClient for DiscoveryClient {
     fn execute(&self, asked: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
         Box::pin(async move {
             let time = asked.timeout.unwrap_or(TIME);

@@ -2,9 +2,9 @@
 //! definitions change.
 
 use super::config::{Config, McpContext};
+use super::connection::{Connection, ending};
 use super::host::Host;
 use super::limits::LISTED;
-use super::link::{Link, ending};
 use super::listing::{Pages, chosen, digest, error_text, listed, page, tools_of};
 use super::{content, http, names};
 use crate::base::call::ToolOutput;
@@ -61,11 +61,11 @@ pub struct RunningServer {
     /// Held by the running request, so that there is only one at a time: progress notifications belong to it, and a
     /// lost connection is closed before the next request opens another.
     turn: Mutex<()>,
-    link: Mutex<State>,
+    connection: Mutex<State>,
 }
 
 struct State {
-    link: Option<Link>,
+    connection: Option<Connection>,
     restarted: bool,
     /// Whether it was reported that the server is not started again.
     lost: bool,
@@ -90,16 +90,16 @@ impl RunningServer {
         let left = with.deadline.saturating_duration_since(Instant::now());
         let time = config.start.min(left);
         let started = async {
-            let link = Link::open(&config, &with).await?;
-            match listed(&link).await {
-                Ok(listed) => Ok((link, listed)),
+            let connection = Connection::open(&config, &with).await?;
+            match listed(&connection).await {
+                Ok(listed) => Ok((connection, listed)),
                 Err(why) => {
-                    let end = link.close().await;
+                    let end = connection.close().await;
                     Err(format!("{why}{}", end.map(|end| ending(&end)).unwrap_or_default()))
                 }
             }
         };
-        let (link, listed) = match tokio::time::timeout(time, started).await {
+        let (connection, listed) = match tokio::time::timeout(time, started).await {
             Ok(started) => started?,
             Err(_) => return Err(unanswered(time)),
         };
@@ -126,8 +126,8 @@ impl RunningServer {
             prompts,
             resources: listed.resources,
             turn: Mutex::new(()),
-            link: Mutex::new(State {
-                link: Some(link),
+            connection: Mutex::new(State {
+                connection: Some(connection),
                 restarted: false,
                 lost: false,
                 closed: false,
@@ -154,8 +154,8 @@ impl RunningServer {
     /// # Errors
     /// One sentence: it is not connected, refuses the request, or does not answer in time.
     pub async fn prompt(&self, name: &str, args: JsonObject) -> Result<GetPromptResult, String> {
-        let running = match &self.link.lock().await.link {
-            Some(link) => Arc::clone(&link.running),
+        let running = match &self.connection.lock().await.connection {
+            Some(connection) => Arc::clone(&connection.running),
             None => return Err("it is no longer connected".to_owned()),
         };
         let left = self.with.deadline.saturating_duration_since(Instant::now());
@@ -174,10 +174,10 @@ impl RunningServer {
 
     /// Ends the server.
     pub async fn close(&self) {
-        let mut state = self.link.lock().await;
+        let mut state = self.connection.lock().await;
         state.closed = true;
-        match state.link.take() {
-            Some(link) => drop(link.close().await),
+        match state.connection.take() {
+            Some(connection) => drop(connection.close().await),
             // Lost in its last call: the next one would have started it again.
             None => self.give_up(&mut state, "was lost and was not started again"),
         }
@@ -231,7 +231,7 @@ impl RunningServer {
         what: Option<&ServerRequest>,
         (until, context): (Instant, &ToolContext),
     ) -> Result<Arc<RunningService<RoleClient, Host>>, ToolError> {
-        let mut state = self.link.lock().await;
+        let mut state = self.connection.lock().await;
         self.ensure(&mut state, (label, until, context)).await?;
         if let Some(ServerRequest::Tool(name, _)) = what
             && let Some(why) = state.withdrawn.get(name)
@@ -239,11 +239,13 @@ impl RunningServer {
             let message = format!("{label}: the server has {why} this tool since the run began; it cannot be used");
             return Err(ToolError::model("mcp_tool_changed", message));
         }
-        let Some(link) = &state.link else {
+        let Some(connection) = &state.connection else {
             return Err(gone(self.name(), ""));
         };
-        link.host.listen_for(Some((context.call.clone(), context.live.clone())));
-        Ok(Arc::clone(&link.running))
+        connection
+            .host
+            .listen_for(Some((context.call.clone(), context.live.clone())));
+        Ok(Arc::clone(&connection.running))
     }
 
     /// The response, or the error for the model. Closes a lost connection, so that it is not used any more.
@@ -312,9 +314,9 @@ impl RunningServer {
 
     /// The error for a server that died during a call.
     async fn lost(&self, label: &str) -> ToolError {
-        let mut state = self.link.lock().await;
-        let end = match state.link.take() {
-            Some(link) => link.close().await,
+        let mut state = self.connection.lock().await;
+        let end = match state.connection.take() {
+            Some(connection) => connection.close().await,
             None => None,
         };
         let how = end.as_ref().map(ending).unwrap_or_default();
@@ -342,20 +344,24 @@ impl RunningServer {
         if state.closed {
             return Err(gone(self.name(), ": the run is ending"));
         }
-        if state.link.as_ref().is_none_or(Link::is_closed) {
+        if state.connection.as_ref().is_none_or(Connection::is_closed) {
             self.restart(state, context).await?;
             // The new process may have other tools.
             return self.compare(state, (label, self.until(context), context)).await;
         }
-        if state.link.as_ref().is_some_and(|link| link.host.tools_changed()) {
+        if state
+            .connection
+            .as_ref()
+            .is_some_and(|connection| connection.host.tools_changed())
+        {
             self.compare(state, (label, until, context)).await?;
         }
         Ok(())
     }
 
     async fn restart(&self, state: &mut State, context: &ToolContext) -> Result<(), ToolError> {
-        if let Some(link) = state.link.take() {
-            link.close().await;
+        if let Some(connection) = state.connection.take() {
+            connection.close().await;
         }
         if state.restarted {
             self.give_up(state, "ended again after it was restarted once");
@@ -367,16 +373,16 @@ impl RunningServer {
             .start
             .min(context.deadline.saturating_duration_since(Instant::now()));
         let opened = tokio::select! {
-            opened = tokio::time::timeout(time, Link::open(&self.config, &self.with)) => opened,
+            opened = tokio::time::timeout(time, Connection::open(&self.config, &self.with)) => opened,
             () = context.cancel.cancelled() => return Err(ToolError::model("cancelled", "the run is ending")),
         };
         match opened {
-            Ok(Ok(link)) => {
+            Ok(Ok(connection)) => {
                 self.with.notices.add(
                     "mcp_server",
                     format!("MCP server {} ended and was restarted", self.name()),
                 );
-                state.link = Some(link);
+                state.connection = Some(connection);
                 Ok(())
             }
             Ok(Err(why)) => Err(self.not_again(state, &why)),
@@ -407,15 +413,17 @@ impl RunningServer {
         state: &mut State,
         (label, until, context): (&str, Instant, &ToolContext),
     ) -> Result<(), ToolError> {
-        let Some(link) = &state.link else { return Ok(()) };
-        let listed = async { Ok(tools_of(link).await) };
+        let Some(connection) = &state.connection else {
+            return Ok(());
+        };
+        let listed = async { Ok(tools_of(connection).await) };
         let left = until.saturating_duration_since(Instant::now()).min(LOOK);
         let now = match bounded(label, listed, Instant::now() + left, context).await {
             Ok(Ok((tools, _))) => tools.iter().map(|tool| (tool.name.to_string(), digest(tool))).collect(),
             // If listing fails, all tools count as removed.
             Ok(Err(_)) | Err(Failed::Service(_)) => BTreeMap::new(),
             Err(Failed::Told(error)) => {
-                link.host.report_tools_changed();
+                connection.host.report_tools_changed();
                 if context.cancel.is_cancelled() {
                     return Err(error);
                 }

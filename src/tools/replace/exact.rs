@@ -2,7 +2,7 @@
 //! indented with tabs where the file uses spaces, or the reverse.
 
 use super::failure::MANY;
-use super::indent::Map;
+use super::indent::IndentMap;
 use super::lines::{Style, closes, indent_of, is_balanced, opens};
 use super::parts::align;
 use super::tokens::{ALIKE, key, likeness};
@@ -237,7 +237,7 @@ fn of_lines(file: &Lines<'_>, hit: Range<usize>, old: &str, new: &str) -> Meanin
         .collect();
     pairs.push(("", ""));
     let solid = news.iter().filter(|line| !line.trim().is_empty());
-    let map = Map::learn(
+    let map = IndentMap::learn(
         &pairs,
         &solid.map(|line| indent_of(line)).collect::<Vec<_>>(),
         file.style,
@@ -266,8 +266,8 @@ mod tests {
     use crate::workspace::text::decode;
 
     fn result(content: &str, old: &str, new: &str) -> Option<String> {
-        let landing = super::super::land(&decode(content.as_bytes()).unwrap(), old, new, false).ok()?;
-        Some(String::from_utf8(landing.bytes).unwrap())
+        let found_edit = super::super::find_edit(&decode(content.as_bytes()).unwrap(), old, new, false).ok()?;
+        Some(String::from_utf8(found_edit.bytes).unwrap())
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::tokens::{ALIKE, key, likeness};
 
 /// A mapping from the snippet's indentation to the file's.
 #[derive(Debug, PartialEq)]
-pub(super) enum Map {
+pub(super) enum IndentMap {
     Same,
     /// `to` repeated `count * num / den + base` times.
     Scale {
@@ -21,7 +21,7 @@ pub(super) enum Map {
     Unknown,
 }
 
-impl Map {
+impl IndentMap {
     /// Learns from pairs (snippet, file) of aligned lines; `others`: further indentations that will be mapped.
     pub(super) fn learn(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Self {
         if pairs.iter().all(|(snippet, file)| snippet == file) {
@@ -60,7 +60,7 @@ pub(super) fn only_blank<'a>(indents: impl Iterator<Item = &'a str>) -> Option<O
     Some(found)
 }
 
-fn by_count(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Option<Map> {
+fn by_count(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Option<IndentMap> {
     let snippets = || pairs.iter().map(|(snippet, _)| *snippet).chain(others.iter().copied());
     let to = only_blank(pairs.iter().map(|(_, file)| *file))?.unwrap_or(style.blank);
     let from = only_blank(snippets())?.unwrap_or(to);
@@ -87,11 +87,11 @@ fn by_count(pairs: &[(&str, &str)], others: &[&str], style: Style) -> Option<Map
     // Steps of another width and a shift at once are more likely a coincidence.
     let shifted = num == den || base == 0 || from != to;
     let fits = |(n, f): &(i64, i64)| n * num % den == 0 && n * num / den + base == *f;
-    (plain && shifted && counts.iter().all(fits)).then_some(Map::Scale { num, den, base, to })
+    (plain && shifted && counts.iter().all(fits)).then_some(IndentMap::Scale { num, den, base, to })
 }
 
 /// A mapping for exactly these pairs; `None` if one indentation stands for two, or two for one.
-fn table(pairs: &[(&str, &str)]) -> Option<Map> {
+fn table(pairs: &[(&str, &str)]) -> Option<IndentMap> {
     let mut table: Vec<(String, String)> = Vec::new();
     for (snippet, file) in pairs {
         if table.iter().any(|(known, image)| (known == snippet) != (image == file)) {
@@ -99,7 +99,7 @@ fn table(pairs: &[(&str, &str)]) -> Option<Map> {
         }
         table.push(((*snippet).to_owned(), (*file).to_owned()));
     }
-    Some(Map::Table(table))
+    Some(IndentMap::Table(table))
 }
 
 fn gcd(a: i64, b: i64) -> i64 {
@@ -108,20 +108,20 @@ fn gcd(a: i64, b: i64) -> i64 {
 
 /// How the indentation of the new text relates to that of the file.
 #[derive(Debug, PartialEq)]
-enum How {
+enum IndentBasis {
     /// It is indented like the file, although `old_string` is not.
     AsWritten,
     /// The lines are contradictory.
     Unclear,
     /// It is indented like `old_string`.
-    Mapped(Map),
+    Mapped(IndentMap),
     /// It is indented like `old_string`, of which only the first line lost its indentation.
     FirstApart,
 }
 
 /// Whether the new text is indented like the file although the old text is not. Lines that the edit keeps in their block
 /// decide, then those that it changes, then the first line.
-fn how(parts: &Parts<'_>, partners: &[Option<usize>]) -> How {
+fn how(parts: &Parts<'_>, partners: &[Option<usize>]) -> IndentBasis {
     if parts.cut {
         return of_pairs(parts);
     }
@@ -165,15 +165,15 @@ fn how(parts: &Parts<'_>, partners: &[Option<usize>]) -> How {
     // Below a new line that opens a block, lines are deeper for that reason.
     let wraps = partners.first() == Some(&None) && parts.new.first().is_some_and(|line| opens(line));
     match (as_copied, as_filed) {
-        (true, true) => How::Unclear,
+        (true, true) => IndentBasis::Unclear,
         (true, false) => of_pairs(parts),
-        (false, _) if elsewhere => How::Unclear,
-        (false, true) => How::AsWritten,
-        (false, false) if stays || begins => How::AsWritten,
-        (false, false) if !like_copy && flat && new.iter().any(of_file) => How::AsWritten,
-        (false, false) if new.first() == old.first() && !like_copy && only_of_file && !wraps => How::AsWritten,
+        (false, _) if elsewhere => IndentBasis::Unclear,
+        (false, true) => IndentBasis::AsWritten,
+        (false, false) if stays || begins => IndentBasis::AsWritten,
+        (false, false) if !like_copy && flat && new.iter().any(of_file) => IndentBasis::AsWritten,
+        (false, false) if new.first() == old.first() && !like_copy && only_of_file && !wraps => IndentBasis::AsWritten,
         (false, false) if new.first() == old.first() => of_pairs(parts),
-        (false, false) => How::Unclear,
+        (false, false) => IndentBasis::Unclear,
     }
 }
 
@@ -199,13 +199,13 @@ fn is_rewrapped(parts: &Parts<'_>, partners: &[Option<usize>], (new, old): (usiz
 }
 
 /// The indentation mapping of one edit. `partners`: for each new line the old line that it is aligned with.
-pub(super) struct Depths<'a> {
+pub(super) struct IndentMapping<'a> {
     parts: &'a Parts<'a>,
     partners: &'a [Option<usize>],
-    how: How,
+    how: IndentBasis,
 }
 
-impl<'a> Depths<'a> {
+impl<'a> IndentMapping<'a> {
     pub(super) fn learn(parts: &'a Parts<'a>, partners: &'a [Option<usize>]) -> Self {
         let how = how(parts, partners);
         Self { parts, partners, how }
@@ -240,11 +240,11 @@ impl<'a> Depths<'a> {
     /// The indentation of a line that is not aligned, or differs in indentation from its old line.
     fn mapped(&self, index: usize, asked: &str) -> Option<String> {
         match &self.how {
-            How::AsWritten => Some(asked.to_owned()),
-            How::Unclear => None,
-            How::FirstApart if index > 0 && asked.is_empty() && !self.at_margin(index) => None,
-            How::FirstApart => Some(asked.to_owned()),
-            How::Mapped(map) => map.image(asked),
+            IndentBasis::AsWritten => Some(asked.to_owned()),
+            IndentBasis::Unclear => None,
+            IndentBasis::FirstApart if index > 0 && asked.is_empty() && !self.at_margin(index) => None,
+            IndentBasis::FirstApart => Some(asked.to_owned()),
+            IndentBasis::Mapped(map) => map.image(asked),
         }
     }
 
@@ -258,8 +258,8 @@ impl<'a> Depths<'a> {
     /// placed.
     fn is_certain(&self, new: usize, old: usize) -> bool {
         match self.how {
-            How::Unclear => self.known(old).is_some_and(|(copied, file)| copied == file),
-            How::Mapped(Map::Unknown) => !is_rewrapped(self.parts, self.partners, (new, old)),
+            IndentBasis::Unclear => self.known(old).is_some_and(|(copied, file)| copied == file),
+            IndentBasis::Mapped(IndentMap::Unknown) => !is_rewrapped(self.parts, self.partners, (new, old)),
             _ => true,
         }
     }
@@ -267,7 +267,7 @@ impl<'a> Depths<'a> {
     /// If `old_string` is indented less than the file, refuses a new line that opens a block without a deeper line
     /// after it: the indentation of the block was lost and cannot be inferred.
     pub(super) fn refuse_flat(&self) -> Result<(), Doubt> {
-        if matches!(self.how, How::AsWritten | How::Mapped(Map::Same)) {
+        if matches!(self.how, IndentBasis::AsWritten | IndentBasis::Mapped(IndentMap::Same)) {
             return Ok(());
         }
         let lines = self.parts.new.iter().zip(self.partners);
@@ -286,9 +286,9 @@ impl<'a> Depths<'a> {
 }
 
 /// Learns the mapping from the aligned lines, if the new text is indented like `old_string`.
-fn of_pairs(parts: &Parts<'_>) -> How {
+fn of_pairs(parts: &Parts<'_>) -> IndentBasis {
     if is_first_apart(parts) {
-        return How::FirstApart;
+        return IndentBasis::FirstApart;
     }
     let pairs: Vec<(&str, &str)> = parts
         .old
@@ -300,7 +300,7 @@ fn of_pairs(parts: &Parts<'_>) -> How {
         .collect();
     let solid = parts.new.iter().filter(|line| !line.trim().is_empty());
     let news: Vec<&str> = solid.map(|line| indent_of(line)).collect();
-    How::Mapped(Map::learn(&pairs, &news, parts.style))
+    IndentBasis::Mapped(IndentMap::learn(&pairs, &news, parts.style))
 }
 
 /// Whether only the first line of `old_string` lost its indentation.
@@ -324,7 +324,7 @@ mod tests {
     const TABS: Style = Style { blank: '\t', step: 1 };
 
     fn image(pairs: &[(&str, &str)], others: &[&str], style: Style, asked: &str) -> Option<String> {
-        Map::learn(pairs, others, style).image(asked)
+        IndentMap::learn(pairs, others, style).image(asked)
     }
 
     #[test]
@@ -373,9 +373,9 @@ mod tests {
             style,
         };
         match how(&parts, &crate::tools::replace::parts::align(old, new)) {
-            How::AsWritten => "file",
-            How::Mapped(_) | How::FirstApart => "copy",
-            How::Unclear => "unclear",
+            IndentBasis::AsWritten => "file",
+            IndentBasis::Mapped(_) | IndentBasis::FirstApart => "copy",
+            IndentBasis::Unclear => "unclear",
         }
     }
 

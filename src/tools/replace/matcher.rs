@@ -30,7 +30,7 @@ pub struct FoundEdit {
 ///
 /// # Errors
 /// The place or the new text is ambiguous; nothing is guessed.
-pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<FoundEdit, EditFailure> {
+pub fn find_edit(file: &Text, old: &str, new: &str, multiple: bool) -> Result<FoundEdit, EditFailure> {
     let unmarked = |text: &str| plain_line_ends(text.strip_prefix('\u{feff}').unwrap_or(text));
     let (old, new) = (unmarked(old), unmarked(new));
     if old == new {
@@ -52,8 +52,8 @@ pub fn land(file: &Text, old: &str, new: &str, multiple: bool) -> Result<FoundEd
     let readings = readings(&old, &new);
     let found = attempt.try_all(&readings)?;
     match found {
-        Some(landing) if landing.bytes == file.bytes() => Err(EditFailure::Same),
-        Some(landing) => Ok(landing),
+        Some(found_edit) if found_edit.bytes == file.bytes() => Err(EditFailure::Same),
+        Some(found_edit) => Ok(found_edit),
         None => match accents::line_of(file.as_str(), &old) {
             Some(line) => Err(EditFailure::Unsure {
                 line,
@@ -100,8 +100,8 @@ impl<'a> Attempt<'a> {
         ];
         for (readings, method) in methods {
             for reading in readings {
-                if let Some(landing) = method(reading)? {
-                    return Ok(Some(landing));
+                if let Some(found_edit) = method(reading)? {
+                    return Ok(Some(found_edit));
                 }
             }
         }
@@ -176,20 +176,20 @@ impl<'a> Attempt<'a> {
                 return Err(self.unsure(at, why.to_owned()));
             }
             let file = &content[hit.range.clone()];
-            let woven = self
-                .woven(hit, old, new, file)
+            let merged_lines = self
+                .merged_lines(hit, old, new, file)
                 .map_err(|doubt| self.unsure(at, doubt.to_string()))?;
-            if let Some(word) = repeated(&self.tokens().words, &tokens(old), &woven) {
+            if let Some(word) = repeated(&self.tokens().words, &tokens(old), &merged_lines) {
                 let why = format!("the new text repeats `{word}`, which the file does not have");
                 return Err(self.unsure(at, why));
             }
-            edits.push(self.joined((old, new), hit.range.clone(), &woven));
+            edits.push(self.joined((old, new), hit.range.clone(), &merged_lines));
         }
         self.finish(reading, best.0, edits)
     }
 
     /// The lines that replace a place.
-    fn woven(&self, hit: &Hit, old: &str, new: &str, file: &str) -> Result<Vec<String>, Doubt> {
+    fn merged_lines(&self, hit: &Hit, old: &str, new: &str, file: &str) -> Result<Vec<String>, Doubt> {
         let (old, new) = match hit.strategy {
             Strategy::LineBreaks | Strategy::Fuzzy => merge::like_file(old, new, file, hit)?,
             _ => (old.to_owned(), new.to_owned()),
@@ -197,7 +197,7 @@ impl<'a> Attempt<'a> {
         let file: Vec<&str> = file.split('\n').collect();
         let old: Vec<&str> = old.split_terminator('\n').collect();
         let new: Vec<&str> = new.split_terminator('\n').collect();
-        merge::weave(&Parts {
+        merge::merge_lines(&Parts {
             file: &file,
             old: &old,
             new: &new,

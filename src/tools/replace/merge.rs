@@ -3,7 +3,7 @@
 //! gets those of the file.
 
 use super::find::{Hit, folded};
-use super::indent::Depths;
+use super::indent::IndentMapping;
 use super::lines::indent_of;
 use super::parts::{Doubt, Parts, align};
 use super::tokens::{ALIKE, Pairs, Token, changes, gap, likeness, merge, pair, tokens};
@@ -11,15 +11,15 @@ use similar::DiffTag;
 use std::ops::Range;
 
 /// The lines that replace `parts.file`.
-pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
+pub(super) fn merge_lines(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
     if parts.old.len() != parts.file.len() {
         return Err(Doubt::Breaks(
             parts.old.first().map_or(String::new(), |line| line.trim().to_owned()),
         ));
     }
     let partners = align(parts.old, parts.new);
-    let depths = Depths::learn(parts, &partners);
-    let manners = Manners::learn(parts)?;
+    let depths = IndentMapping::learn(parts, &partners);
+    let conventions = FileConventions::learn(parts)?;
     depths.refuse_flat()?;
     let mut out = Vec::with_capacity(parts.new.len());
     for (index, (line, partner)) in parts.new.iter().zip(&partners).enumerate() {
@@ -32,10 +32,10 @@ pub(super) fn weave(parts: &Parts<'_>) -> Result<Vec<String>, Doubt> {
             continue;
         }
         let indent = depths.image(index, line)?;
-        let asked = manners.plain(body(line));
+        let asked = conventions.plain(body(line));
         let content = match pair {
             Some((old, file)) if likeness(old, line) >= ALIKE => {
-                merge(&manners.plain(body(old)), body(file), &asked)
+                merge(&conventions.plain(body(old)), body(file), &asked)
                     .ok_or_else(|| Doubt::Conflict(old.trim().to_owned()))?
             }
             _ => moved(line, parts, &partners).map_or(asked, |file| body(file).to_owned()),
@@ -73,13 +73,13 @@ fn is_wide(c: char) -> bool {
 }
 
 /// Differences between `old_string` and the file that new lines must not add to the file.
-struct Manners<'a> {
+struct FileConventions<'a> {
     no_trailing: bool,
     /// Characters as spelled in `old_string` and in the file, if one of them uses a typographic form or an HTML entity.
     signs: Vec<(Token<'a>, &'a str)>,
 }
 
-impl<'a> Manners<'a> {
+impl<'a> FileConventions<'a> {
     fn learn(parts: &Parts<'a>) -> Result<Self, Doubt> {
         let mut pairs = parts
             .old

@@ -24,17 +24,17 @@ mod tokens;
 pub use correct::Correction;
 pub use failure::EditFailure;
 pub use find::Strategy;
-pub use matcher::{FoundEdit, land};
+pub use matcher::{FoundEdit, find_edit};
 
 use super::args::{Args, failed, missing, multiple_from_count};
 use super::builtin::{Builtin, OtherNames, ToolFacts, blocking};
 use super::diff::{changed_lines, file_diff};
 use super::read_file::MAX_FILE;
-use super::schema::{integer, object, string, untold};
+use super::schema::{integer, object, string, undeclared};
 use super::write_file::refuse_large;
 use super::{PreparedCall, ToolContext, ToolError, placeholder};
 use crate::base::access::{Access, PathStatus, ResolvedPath};
-use crate::base::call::{Display, Location, ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::call::{ArgumentTarget, Display, Location, ToolEffects, ToolKind, ToolOutput};
 use crate::base::ids::sha256_hex;
 use crate::base::quote::counted;
 use crate::workspace::fs::FsError;
@@ -60,7 +60,7 @@ pub fn tool() -> Builtin {
             display: "Edit",
             aliases: &["edit"],
             kind: ToolKind::Edit,
-            effects: ToolEffects::writes(Touches::WrittenFile),
+            effects: ToolEffects::writes(ArgumentTarget::WrittenFile),
             other_names: OtherNames {
                 renamed: &[("path", "file_path")],
                 modernise: Some(multiple_from_count),
@@ -87,12 +87,12 @@ pub fn tool() -> Builtin {
                 ("allow_multiple", flag),
                 (
                     "expected_replacements",
-                    untold(integer(
+                    undeclared(integer(
                         "How many places must change; any other number is an error. More than 1 implies allow_multiple.",
                         1,
                     )),
                 ),
-                ("instruction", untold(string("What the edit is for."))),
+                ("instruction", undeclared(string("What the edit is for."))),
             ],
             &["file_path", "old_string", "new_string"],
         ),
@@ -121,7 +121,7 @@ impl Request {
 struct Change {
     before: Option<Text>,
     bytes: Vec<u8>,
-    landing: Option<FoundEdit>,
+    found_edit: Option<FoundEdit>,
     /// Whether a command of the model had changed the file since it was last read.
     reread: bool,
 }
@@ -196,7 +196,7 @@ fn change(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Res
             return Ok(Change {
                 before: None,
                 bytes: request.new.clone().into_bytes(),
-                landing: None,
+                found_edit: None,
                 reread: false,
             });
         }
@@ -213,20 +213,20 @@ fn change(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Res
     let text =
         decode(&bytes).map_err(|error| ToolError::model("binary_file", format!("cannot edit {path}: {error}")))?;
     if !request.old.is_empty() {
-        let landing = land(&text, &request.old, &request.new, request.multiple)
-            .and_then(|landing| as_often_as_expected(landing, request.expected))
+        let found_edit = find_edit(&text, &request.old, &request.new, request.multiple)
+            .and_then(|found_edit| as_often_as_expected(found_edit, request.expected))
             .map_err(|miss| {
                 let read = if reread { REREAD } else { "" };
                 ToolError::model(miss.kind(), format!("{}{read}", miss.message(path)))
             })?;
         // A file above the limit may be edited, but the edit may not add more text than one call may write.
-        if landing.bytes.len() > bytes.len() {
-            refuse_large("what the edit adds", landing.bytes.len() - bytes.len())?;
+        if found_edit.bytes.len() > bytes.len() {
+            refuse_large("what the edit adds", found_edit.bytes.len() - bytes.len())?;
         }
         return Ok(Change {
             before: Some(text),
-            bytes: landing.bytes.clone(),
-            landing: Some(landing),
+            bytes: found_edit.bytes.clone(),
+            found_edit: Some(found_edit),
             reread,
         });
     }
@@ -243,16 +243,16 @@ fn change(place: &ResolvedPath, request: &Request, workspace: &Workspace) -> Res
     Ok(Change {
         before: Some(text),
         bytes,
-        landing: None,
+        found_edit: None,
         reread,
     })
 }
 
-fn as_often_as_expected(landing: FoundEdit, expected: Option<u64>) -> Result<FoundEdit, EditFailure> {
-    let found = landing.edits.len() as u64;
+fn as_often_as_expected(found_edit: FoundEdit, expected: Option<u64>) -> Result<FoundEdit, EditFailure> {
+    let found = found_edit.edits.len() as u64;
     match expected {
         Some(expected) if expected != found => Err(EditFailure::Count { found, expected }),
-        _ => Ok(landing),
+        _ => Ok(found_edit),
     }
 }
 
@@ -274,14 +274,14 @@ fn edit(place: &ResolvedPath, request: &Request, context: &ToolContext) -> Resul
         Ok(change) => change,
         Err(error) => return already_made(place, request, workspace, error),
     };
-    if change.before.is_some() && change.landing.is_none() && request.new.is_empty() {
+    if change.before.is_some() && change.found_edit.is_none() && request.new.is_empty() {
         return Err(told(&EditFailure::Same, path));
     }
     workspace
         .write(place, &change.bytes)
         .map_err(|error| failed("write", place, error, workspace))?;
-    if let (Some(before), Some(landing)) = (&change.before, &change.landing)
-        && let Some((range, _)) = landing.edits.first()
+    if let (Some(before), Some(found_edit)) = (&change.before, &change.found_edit)
+        && let Some((range, _)) = found_edit.edits.first()
     {
         let line = before.line_of(range.start);
         workspace.note_edit(path, request.digest(), &change.bytes, line);
@@ -289,18 +289,18 @@ fn edit(place: &ResolvedPath, request: &Request, context: &ToolContext) -> Resul
     let diff = change.diff(place);
     let counts = format!("+{} -{}", diff.added, diff.removed);
     let after = change.after();
-    let (told, summary, line) = match (&change.before, &change.landing) {
-        (Some(before), Some(landing)) => {
+    let (told, summary, line) = match (&change.before, &change.found_edit) {
+        (Some(before), Some(found_edit)) => {
             let lines = changed_lines(before.as_str(), &after, SHOWN_LINES);
             let told = format!(
                 "Edited {path} ({}; {counts} lines). Changed lines:\n{lines}",
-                how(landing)
+                how(found_edit)
             );
-            let line = landing
+            let line = found_edit
                 .edits
                 .first()
                 .map(|(range, _)| before.line_of(range.start) as u64);
-            (told, format!("edited {path} ({counts}, {})", landing.strategy), line)
+            (told, format!("edited {path} ({counts}, {})", found_edit.strategy), line)
         }
         (None, _) => {
             let told = format!("Created {path} with {}.", counted(after.lines().count(), "line"));
@@ -326,13 +326,20 @@ fn edit(place: &ResolvedPath, request: &Request, context: &ToolContext) -> Resul
 }
 
 /// How the place was found, for the model.
-fn how(landing: &FoundEdit) -> String {
-    let places = match landing.edits.len() {
+fn how(found_edit: &FoundEdit) -> String {
+    let places = match found_edit.edits.len() {
         1 => String::new(),
         places => format!(" at {places} places"),
     };
-    let corrections = landing.corrections.iter().map(|correction| format!(", {correction}"));
-    format!("{} match{places}{}", landing.strategy, corrections.collect::<String>())
+    let corrections = found_edit
+        .corrections
+        .iter()
+        .map(|correction| format!(", {correction}"));
+    format!(
+        "{} match{places}{}",
+        found_edit.strategy,
+        corrections.collect::<String>()
+    )
 }
 
 /// Shortest new text, in characters without whitespace, that counts as an edit already made when the last change of the

@@ -1,13 +1,13 @@
 //! Tests of edits: the corpus, and properties of any edit.
 
 use super::corpus::{self, EditCase, ExpectedEdit};
-use super::{EditFailure, FoundEdit, land};
+use super::{EditFailure, FoundEdit, find_edit};
 use crate::workspace::text::decode;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 fn attempt(case: &EditCase) -> Result<FoundEdit, EditFailure> {
-    land(&decode(&case.file).unwrap(), &case.old, &case.new, case.multiple)
+    find_edit(&decode(&case.file).unwrap(), &case.old, &case.new, case.multiple)
 }
 
 /// The result of a case: right, refused although it should have matched, or wrong.
@@ -20,7 +20,9 @@ enum Mark {
 
 fn mark(case: &EditCase, outcome: &Result<FoundEdit, EditFailure>) -> Mark {
     match (&case.wanted, outcome) {
-        (ExpectedEdit::Bytes(bytes) | ExpectedEdit::BytesOrRefusal(bytes), Ok(landing)) if landing.bytes == *bytes => {
+        (ExpectedEdit::Bytes(bytes) | ExpectedEdit::BytesOrRefusal(bytes), Ok(found_edit))
+            if found_edit.bytes == *bytes =>
+        {
             Mark::Right
         }
         (ExpectedEdit::BytesOrRefusal(_), Err(_)) => Mark::Right,
@@ -41,7 +43,10 @@ fn the_corpus_lands_or_is_refused() {
         *marks.entry(&case.defect).or_default().entry(mark).or_default() += 1;
         if mark != Mark::Right {
             let got = match &outcome {
-                Ok(landing) => format!("{} {:?}\n{:?}", landing.strategy, landing.corrections, landing.edits),
+                Ok(found_edit) => format!(
+                    "{} {:?}\n{:?}",
+                    found_edit.strategy, found_edit.corrections, found_edit.edits
+                ),
                 Err(miss) => miss.message("FILE"),
             };
             bad.push_str(&format!(
@@ -60,8 +65,8 @@ fn the_corpus_lands_or_is_refused() {
 }
 
 fn bytes(file: &str, old: &str, new: &str) -> Result<String, &'static str> {
-    let landing = land(&decode(file.as_bytes()).unwrap(), old, new, false).map_err(|miss| miss.kind())?;
-    Ok(String::from_utf8(landing.bytes).unwrap())
+    let found_edit = find_edit(&decode(file.as_bytes()).unwrap(), old, new, false).map_err(|miss| miss.kind())?;
+    Ok(String::from_utf8(found_edit.bytes).unwrap())
 }
 
 #[test]
@@ -108,7 +113,7 @@ fn accents_may_be_composed_or_decomposed() {
         assert_eq!(edited.unwrap(), format!("s = '{own}s'\nt = 1\n"));
     }
     let both = format!("a = {decomposed}\nb = {composed}\n");
-    let miss = land(
+    let miss = find_edit(
         &decode(both.as_bytes()).unwrap(),
         &format!("a = {composed}"),
         "x",
@@ -136,13 +141,13 @@ fn a_doubtful_depth_is_refused() {
 #[test]
 fn a_miss_shows_the_nearest_lines() {
     let file = decode(b"one\nlet total = sum(prices);\nthree\n").unwrap();
-    let miss = land(&file, "let total = prices.iter().sum();", "x", false).unwrap_err();
+    let miss = find_edit(&file, "let total = prices.iter().sum();", "x", false).unwrap_err();
     let told = miss.message("src/a.rs");
     assert!(
         told.contains("    2: let total = sum(prices);") && told.contains("src/a.rs"),
         "{told}"
     );
-    let many = land(&decode(b"a b\na c\n").unwrap(), "a", "x", false).unwrap_err();
+    let many = find_edit(&decode(b"a b\na c\n").unwrap(), "a", "x", false).unwrap_err();
     assert_eq!(many, EditFailure::Many { lines: vec![1, 2] });
 }
 
@@ -184,12 +189,12 @@ proptest! {
     ) {
         let file: String = lines.iter().map(|(line, end)| format!("{line}{end}")).collect();
         let text = decode(file.as_bytes()).unwrap();
-        if let Ok(landing) = land(&text, &old, &new, multiple) {
-            let first = text.raw_range(landing.edits.first().unwrap().0.clone()).unwrap();
-            let last = text.raw_range(landing.edits.last().unwrap().0.clone()).unwrap();
-            prop_assert!(landing.bytes.starts_with(&file.as_bytes()[..first.start]));
-            prop_assert!(landing.bytes.ends_with(&file.as_bytes()[last.end..]));
-            prop_assert!(multiple || landing.edits.len() == 1);
+        if let Ok(found_edit) = find_edit(&text, &old, &new, multiple) {
+            let first = text.raw_range(found_edit.edits.first().unwrap().0.clone()).unwrap();
+            let last = text.raw_range(found_edit.edits.last().unwrap().0.clone()).unwrap();
+            prop_assert!(found_edit.bytes.starts_with(&file.as_bytes()[..first.start]));
+            prop_assert!(found_edit.bytes.ends_with(&file.as_bytes()[last.end..]));
+            prop_assert!(multiple || found_edit.edits.len() == 1);
         }
     }
 }
@@ -225,8 +230,9 @@ fn a_copy_that_is_less_deep_is_no_part_of_a_line() {
 #[test]
 fn many_places_take_no_longer_than_the_file_is_long() {
     let started = std::time::Instant::now();
-    let kind =
-        |outcome: Result<FoundEdit, EditFailure>| outcome.map_err(|miss| miss.kind()).map(|landing| landing.bytes);
+    let kind = |outcome: Result<FoundEdit, EditFailure>| {
+        outcome.map_err(|miss| miss.kind()).map(|found_edit| found_edit.bytes)
+    };
     // Many matches in one line, in an encoding where characters are counted.
     let line = "one, two; three and four é; ".repeat(90_000);
     let bytes: Vec<u8> = line.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
@@ -235,36 +241,39 @@ fn many_places_take_no_longer_than_the_file_is_long() {
         .chars()
         .map(|c| u8::try_from(u32::from(c)).unwrap())
         .collect();
-    assert_eq!(kind(land(&decode(&bytes).unwrap(), "two", "2", true)).unwrap(), changed);
+    assert_eq!(
+        kind(find_edit(&decode(&bytes).unwrap(), "two", "2", true)).unwrap(),
+        changed
+    );
     // Many matches of whole lines.
     let lines = decode("x\n".repeat(30_000).as_bytes()).unwrap();
     assert_eq!(
-        kind(land(&lines, "x\n", "\tx\n", true)).unwrap(),
+        kind(find_edit(&lines, "x\n", "\tx\n", true)).unwrap(),
         "\tx\n".repeat(30_000).as_bytes()
     );
     assert_eq!(
-        kind(land(&lines, "x\n", &format!("{}\n", "y".repeat(1_000)), true)),
+        kind(find_edit(&lines, "x\n", &format!("{}\n", "y".repeat(1_000)), true)),
         Err("content_too_large")
     );
     // Matches that overlap, exactly and in their words.
     let same = decode("a".repeat(2_000_000).as_bytes()).unwrap();
-    let many = land(&same, &"a".repeat(100_000), "b", false).unwrap_err();
+    let many = find_edit(&same, &"a".repeat(100_000), "b", false).unwrap_err();
     let told = many.message("f");
     assert!(told.contains("matches more than 1000 places"), "{told}");
     let words = decode("a ".repeat(100_000).as_bytes()).unwrap();
     assert_eq!(
-        kind(land(&words, &"a  ".repeat(20_000), "b", false)),
+        kind(find_edit(&words, &"a  ".repeat(20_000), "b", false)),
         Err("content_too_large")
     );
     // Long words that differ in many characters.
     let long = decode("ab".repeat(50_000).as_bytes()).unwrap();
-    assert!(land(&long, &"ac".repeat(50_000), "b", false).is_err());
+    assert!(find_edit(&long, &"ac".repeat(50_000), "b", false).is_err());
     assert!(started.elapsed() < std::time::Duration::from_secs(30));
 }
 
 #[test]
 fn a_numbered_copy_is_found_where_a_line_begins() {
     let file = format!("{}x\n", "ax\n".repeat(1_500));
-    let landing = land(&decode(file.as_bytes()).unwrap(), "1501: x", "1501: y", false).unwrap();
-    assert_eq!(landing.bytes, format!("{}y\n", "ax\n".repeat(1_500)).as_bytes());
+    let found_edit = find_edit(&decode(file.as_bytes()).unwrap(), "1501: x", "1501: y", false).unwrap();
+    assert_eq!(found_edit.bytes, format!("{}y\n", "ax\n".repeat(1_500)).as_bytes());
 }

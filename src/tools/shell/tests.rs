@@ -316,7 +316,7 @@ async fn what_a_call_changed_that_is_given_up_is_told() {
         .map(|one| one.path.as_str())
         .collect();
     assert_eq!(paths, ["closed"]);
-    assert_eq!(told[0].0, crate::tools::notices::Unheard::Call(CallId::nth(3)));
+    assert_eq!(told[0].0, crate::tools::notices::LateAuthor::Call(CallId::nth(3)));
     // The control: a call that ends tells it in its result, and nowhere else.
     let context = ToolContext {
         scope: Arc::clone(&scope),

@@ -8,7 +8,7 @@ use super::schema::{object, string};
 use super::web::named_urls;
 use super::{PreparedCall, ToolContext, ToolError};
 use crate::base::access::Access;
-use crate::base::call::{ToolEffects, ToolKind, ToolOutput, Touches};
+use crate::base::call::{ArgumentTarget, ToolEffects, ToolKind, ToolOutput};
 use crate::base::content::ToolContent;
 use crate::base::ids::sha256_hex;
 use crate::base::secret::start;
@@ -33,7 +33,7 @@ pub fn tool() -> Builtin {
             display: "WebFetch",
             aliases: &[],
             kind: ToolKind::Fetch,
-            effects: ToolEffects::reaches_outside(Touches::Urls),
+            effects: ToolEffects::reaches_outside(ArgumentTarget::Urls),
             other_names: OtherNames {
                 agents: &["webfetch"],
                 settings: &["WebFetchTool"],

@@ -31,7 +31,7 @@ const PIECE: u64 = 64 << 20;
 
 /// The original tree of an isolated worktree, and what was brought from it.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct BroughtFiles {
     /// The user's own tree, canonical.
     pub origin: PathBuf,
     pub brought: Vec<Brought>,
@@ -58,7 +58,7 @@ pub fn bring(
     keep: &[String],
     layers: bool,
     stop: &CancellationToken,
-) -> Result<(Standing, Vec<KeepMessage>), String> {
+) -> Result<(BroughtFiles, Vec<KeepMessage>), String> {
     let origin = origin
         .canonicalize()
         .map_err(|error| format!("{}: {error}", origin.display()))?;
@@ -125,7 +125,7 @@ pub fn bring(
             yaml_word(&missing[0])
         )));
     }
-    let standing = Standing {
+    let standing = BroughtFiles {
         origin,
         brought,
         warnings: Vec::new(),

@@ -2,12 +2,12 @@
 //! that differ, each verified against its id; it only reads, starts no program and uses no settings of the tree or the
 //! user.
 
-use super::bound::Bound;
 use super::index::GitIndex;
 use super::object::{Id, ObjectFormat, ObjectKind};
 use super::patch_lines::cr_lines;
 use super::patch_names;
 use super::raw_diff::{self, RawEntry};
+use super::snapshot_limits::SnapshotLimits;
 use super::store::Store;
 use super::trees::{Leaf, ObjectReader, TreeChange};
 use super::{Shadow, Snapshot, State};
@@ -214,7 +214,7 @@ fn reduced(
     format: ObjectFormat,
     objects: &mut ObjectReader<'_>,
     changes: &[TreeChange],
-    bound: &Bound,
+    bound: &SnapshotLimits,
 ) -> Result<(Scratch, Id, Id), String> {
     let scratch = Scratch::make(format == ObjectFormat::Sha256)?;
     let mut store = Store::open(scratch.path(), format)?;

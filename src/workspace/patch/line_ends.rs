@@ -2,9 +2,9 @@
 //! patch with CRLF does not fit the commit. Such files are compared with LF. Looks at contents only: no attribute and no
 //! setting is read.
 
-use super::bound::Bound;
 use super::object::{EXECUTABLE, FILE, Id, ObjectKind};
 use super::packer::Packer;
+use super::snapshot_limits::SnapshotLimits;
 use super::store::Store;
 use super::trees::{Leaf, ObjectReader, TreeChange};
 use super::{Shadow, State};
@@ -35,7 +35,7 @@ impl Shadow {
     fn with_lf(
         &self,
         packer: &mut Packer,
-        (store, bound): (&Store, &Bound),
+        (store, bound): (&Store, &SnapshotLimits),
         commit: &str,
         mut changes: Vec<TreeChange>,
     ) -> Result<Vec<TreeChange>, String> {
@@ -104,7 +104,7 @@ fn regular(leaf: Option<Leaf>) -> Option<Id> {
 }
 
 /// A content without zero bytes; `None` for any other.
-fn text(objects: &mut ObjectReader<'_>, bound: &Bound, id: &Id) -> Result<Option<Vec<u8>>, String> {
+fn text(objects: &mut ObjectReader<'_>, bound: &SnapshotLimits, id: &Id) -> Result<Option<Vec<u8>>, String> {
     let content = objects.read(id, ObjectKind::Blob)?;
     bound.check_read(content.len() as u64)?;
     Ok(memchr::memchr(0, &content).is_none().then_some(content))

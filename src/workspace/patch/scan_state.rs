@@ -1,12 +1,12 @@
 //! The state of a walk for a snapshot: its inputs, its limits, and what it stores.
 
-use super::bound::Bound;
 use super::cache::{CachedDir, CachedEntry};
 use super::ignored::{Counting, TrustedIgnoreFiles};
 use super::index::GitIndex;
 use super::object::{Digest, Id, ObjectFormat, ObjectKind};
 use super::packer::{Encoder, Packer};
 use super::private_contents::PrivateContents;
+use super::snapshot_limits::SnapshotLimits;
 use super::store::Store;
 use crate::base::sync::lock;
 use std::ops::Range;
@@ -41,7 +41,7 @@ pub(super) struct Scan<'a> {
     pub counting: Counting<'a>,
     /// This program's own directories, which count as ignored.
     pub own: &'a [Vec<u8>],
-    pub bound: &'a Bound,
+    pub bound: &'a SnapshotLimits,
     /// Nanoseconds since 1970.
     pub now: i64,
     /// The device on which the change time of a file shows every write.

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// What lies outside of every workspace and no rule lets anyone read.
 pub const SECRET: &str = "outside-secret-51f7c2";
 /// How long one start of the program may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const NOBODY: &str = "65534";
 
 /// Who runs the program.
@@ -256,7 +256,7 @@ impl Ground {
         std::thread::spawn(move || {
             let begun = Instant::now();
             while !watch.load(Ordering::Relaxed) {
-                if begun.elapsed() > PATIENCE {
+                if begun.elapsed() > TIMEOUT {
                     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
                     return;
                 }

@@ -20,7 +20,7 @@ async fn a_rust_project_builds_and_tests_in_every_level() {
         std::fs::write(top.path().join("src/lib.rs"), code).unwrap();
         let private = process::private::Private::create(None).unwrap();
         let closed = closed_paths();
-        let wishes = process::private::Wishes {
+        let wishes = process::private::SandboxRequest {
             level,
             workspace: top.path(),
             hidden: &[],
@@ -129,7 +129,7 @@ async fn small_projects_build_with_their_toolchain_where_the_machine_has_it() {
             let private = process::private::Private::create(None).unwrap();
             let toolchains = [name.to_owned()];
             let closed = closed_paths();
-            let wishes = process::private::Wishes {
+            let wishes = process::private::SandboxRequest {
                 level,
                 workspace: top.path(),
                 hidden: &[],

@@ -3,7 +3,7 @@
 use super::models::Models;
 use super::{printed, to_run};
 use crate::base::quote::counted;
-use crate::batch::job_result::JobStanding;
+use crate::batch::job_result::JobDisposition;
 use crate::batch::plan::{self, PlanFile, PlannedJob};
 use crate::batch::record::{self, BatchState};
 use crate::batch::supervisor::{self, BatchCall, ReadyJob};
@@ -47,21 +47,21 @@ pub async fn dry_run(
     let (jobs, _) = supervisor::ready(call, &state, signals).await;
     if args.format == TextOrJson::Json {
         // Only one object is printed: a refusal has its own.
-        foresee_models(models, &jobs)?;
+        preflight_models(models, &jobs)?;
         let rows: Vec<Value> = jobs.iter().map(row_of).collect();
         return printed(&format!("{}\n", json!({ "jobs": rows })));
     }
     let mut text: String = jobs.iter().map(line_of_job).collect();
-    let count = |standing| jobs.iter().filter(|job| job.standing == standing).count();
+    let count = |disposition| jobs.iter().filter(|job| job.disposition == disposition).count();
     text.push_str(&format!(
         "{}: {} to run, {} up to date, {} skipped\n",
         counted(jobs.len(), "job"),
-        count(JobStanding::Run),
-        count(JobStanding::UpToDate),
-        count(JobStanding::Skipped)
+        count(JobDisposition::Run),
+        count(JobDisposition::UpToDate),
+        count(JobDisposition::Skipped)
     ));
     printed(&text)?;
-    foresee_models(models, &jobs)?;
+    preflight_models(models, &jobs)?;
     Ok(exit::PASSED)
 }
 
@@ -82,9 +82,9 @@ fn row_of(job: &ReadyJob<'_>) -> Value {
         "params": identity.params,
         "model": model_of(job.planned),
         "trial": identity.trial,
-        "state": job.standing.as_str(),
+        "state": job.disposition.as_str(),
     });
-    if let (Err(why), JobStanding::Run, Some(row)) = (&job.source, job.standing, row.as_object_mut()) {
+    if let (Err(why), JobDisposition::Run, Some(row)) = (&job.source, job.disposition, row.as_object_mut()) {
         row.insert("problem".to_owned(), json!(why));
     }
     row
@@ -95,7 +95,7 @@ fn line_of_job(job: &ReadyJob<'_>) -> String {
     let identity = &job.planned.identity;
     let mut text = format!(
         "{:<10} {}  {}  {}",
-        job.standing.as_str(),
+        job.disposition.as_str(),
         identity.job,
         identity.target,
         model_of(job.planned).unwrap_or("(no model)")
@@ -104,7 +104,7 @@ fn line_of_job(job: &ReadyJob<'_>) -> String {
     if !params.is_empty() {
         text.push_str(&format!("  {}", line_of(&params.join(" "), MAX_PARAMS)));
     }
-    if let (Err(why), JobStanding::Run) = (&job.source, job.standing) {
+    if let (Err(why), JobDisposition::Run) = (&job.source, job.disposition) {
         text.push_str(&format!("  problem: {why}"));
     }
     text.push('\n');
@@ -112,7 +112,7 @@ fn line_of_job(job: &ReadyJob<'_>) -> String {
 }
 
 /// As [`can_ask`](super::can_ask), for a dry run: what only this machine lacks, such as a key, is a warning.
-fn foresee_models(models: &Models, jobs: &[ReadyJob<'_>]) -> Result<(), Refusal> {
+fn preflight_models(models: &Models, jobs: &[ReadyJob<'_>]) -> Result<(), Refusal> {
     match models.check(to_run(jobs), "no job would be started here") {
         Err(Refusal::Environment(text)) => {
             out::stderr(&format!("warning[unusable-model]: {}", text.replace('\n', "; ")));

@@ -1,6 +1,6 @@
 //! Implements `overnight merge`: finds the bundles, and prints the result.
 
-use super::{address, printed, publish, step_files, told};
+use super::{address, closing_line, printed, publish, step_files};
 use crate::base::quote::counted;
 use crate::batch::merge::{self as merging, BundlePlace};
 use crate::batch::{BatchError, manifest};
@@ -40,7 +40,7 @@ pub async fn merge(args: &MergeArgs) -> Result<u8, Refusal> {
     }
     let text = match args.format {
         TextOrJson::Json => format!("{}\n", serde_json::to_string(&merged.result).unwrap_or_default()),
-        TextOrJson::Text => told(&merged.result, &args.out, None),
+        TextOrJson::Text => closing_line(&merged.result, &args.out, None),
     };
     if let Some(github) = github {
         publish(&github, &merged.result, &args.out, &merged.jobs)?;

@@ -61,7 +61,7 @@ pub async fn restore_tree(
     let patch = patch.filter(|patch| patch.withheld_for().is_none() && patch.own_tree() != baseline);
     if now != (Snapshot { tree: baseline }) {
         // A process that ended while it put files back continues with that.
-        let continues = state.littered || state.due().next().is_some();
+        let continues = state.checks_left_changes || state.due().next().is_some();
         if continues && !elsewhere {
             return Ok(());
         }

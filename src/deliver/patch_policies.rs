@@ -11,7 +11,7 @@ const NAMED: usize = 10;
 
 /// The policies that decide.
 #[derive(Clone, Debug)]
-pub struct Rulers {
+pub struct PatchPolicies {
     pub policies: PolicySet,
     /// Whether allow rules must cover every path. With a run's recorded policies this is not so where a `run` step of
     /// the recipe, or a call that a person approved, may have changed paths that no rule allows: then only deny rules
@@ -27,7 +27,7 @@ pub struct Rulers {
 ///
 /// # Errors
 /// [`DeliverStop::Policy`] with every path that may not change.
-pub fn rule(rulers: &Rulers, paths: &[String], prefix: &str) -> Result<(), DeliverStop> {
+pub fn rule(rulers: &PatchPolicies, paths: &[String], prefix: &str) -> Result<(), DeliverStop> {
     let placed = |set: &PolicySet| {
         let mut set = set.clone();
         set.place_in_repository(prefix);
@@ -103,7 +103,7 @@ pub fn prefix(paths: &[String], recorded: &[FileChange]) -> Result<String, Deliv
 }
 
 /// Whether the `deliver` blocks of the policies limit lines.
-pub fn limits_lines(rulers: &Rulers) -> bool {
+pub fn limits_lines(rulers: &PatchPolicies) -> bool {
     rulers.policies.delivery_limits().max_lines.is_some()
 }
 
@@ -111,7 +111,7 @@ pub fn limits_lines(rulers: &Rulers) -> bool {
 ///
 /// # Errors
 /// [`DeliverStop::Policy`] with the file's name.
-pub fn countable(rulers: &Rulers, uncounted: Option<&str>) -> Result<(), DeliverStop> {
+pub fn countable(rulers: &PatchPolicies, uncounted: Option<&str>) -> Result<(), DeliverStop> {
     match uncounted.filter(|_| limits_lines(rulers)) {
         Some(file) => Err(DeliverStop::Policy(format!(
             "{file} is not text, so its lines cannot be counted, and `deliver` limits them with `max_lines`"
@@ -124,7 +124,7 @@ pub fn countable(rulers: &Rulers, uncounted: Option<&str>) -> Result<(), Deliver
 ///
 /// # Errors
 /// [`DeliverStop::Policy`] when a limit is exceeded.
-pub fn measure(rulers: &Rulers, files: u64, lines: u64) -> Result<(), DeliverStop> {
+pub fn measure(rulers: &PatchPolicies, files: u64, lines: u64) -> Result<(), DeliverStop> {
     let limits = rulers.policies.delivery_limits();
     let over = |what: &str, n: u64, most: Option<u64>| {
         let most = most.filter(|most| n > *most)?;
@@ -155,8 +155,8 @@ mod tests {
             .0
     }
 
-    fn rulers(text: &str, strict: bool) -> Rulers {
-        Rulers {
+    fn rulers(text: &str, strict: bool) -> PatchPolicies {
+        PatchPolicies {
             policies: set(text),
             strict,
             floor: None,
@@ -172,7 +172,7 @@ mod tests {
             rule(&own, &path, "").is_ok(),
             "a policy of the command line may name it"
         );
-        let recorded = Rulers {
+        let recorded = PatchPolicies {
             floor: Some(set("version: 1\nextends: [builtin:edit]\n")),
             ..own
         };
@@ -186,7 +186,7 @@ mod tests {
             true,
         );
         let edit = "version: 1\nextends: [builtin:edit]\n";
-        let recorded = Rulers {
+        let recorded = PatchPolicies {
             floor: Some(set(edit)),
             ..rulers(edit, false)
         };

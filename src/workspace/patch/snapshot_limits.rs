@@ -87,9 +87,9 @@ pub(super) struct WorkTimes {
 
 impl WorkTimes {
     /// Begins a piece of work.
-    pub fn begin(&self, end: &RunEnd) -> Bound {
+    pub fn begin(&self, end: &RunEnd) -> SnapshotLimits {
         let grace = self.longest.saturating_mul(CLOSING_WORK).clamp(GRACE, MOST_GRACE);
-        Bound {
+        SnapshotLimits {
             started: Instant::now(),
             read: AtomicU64::new(0),
             end: end.clone(),
@@ -99,7 +99,7 @@ impl WorkTimes {
     }
 
     /// Notes that a piece of work is done or was given up.
-    pub fn finish(&mut self, bound: &Bound) {
+    pub fn finish(&mut self, bound: &SnapshotLimits) {
         match bound.ended.get() {
             Some(ended) => self.after_end = self.after_end.saturating_add(ended.elapsed()),
             None => self.longest = self.longest.max(bound.started.elapsed()),
@@ -109,7 +109,7 @@ impl WorkTimes {
 
 /// The bound of one piece of work.
 #[derive(Debug)]
-pub(super) struct Bound {
+pub(super) struct SnapshotLimits {
     started: Instant,
     /// Bytes of contents that were read.
     read: AtomicU64,
@@ -120,7 +120,7 @@ pub(super) struct Bound {
     grace: Duration,
 }
 
-impl Bound {
+impl SnapshotLimits {
     /// To be called before every name, and between the parts of a large content.
     ///
     /// # Errors
@@ -139,10 +139,10 @@ impl Bound {
         }
     }
 
-    /// As [`Bound::check`], after this many bytes of a content were read.
+    /// As [`SnapshotLimits::check`], after this many bytes of a content were read.
     ///
     /// # Errors
-    /// As [`Bound::check`], or too much was read.
+    /// As [`SnapshotLimits::check`], or too much was read.
     pub fn check_read(&self, bytes: u64) -> Result<(), String> {
         if self.read.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > MOST_READ {
             return Err(format!(

@@ -15,13 +15,13 @@ fn are_objects(path: &str) -> bool {
 }
 
 /// What is below the directories that one call searches.
-pub struct BelowLister<'a> {
+pub struct DescendantLister<'a> {
     workspace: &'a Workspace,
     known: RefCell<HashMap<String, Option<Arc<[String]>>>>,
     left: Cell<usize>,
 }
 
-impl<'a> BelowLister<'a> {
+impl<'a> DescendantLister<'a> {
     /// For one call.
     pub fn new(workspace: &'a Workspace) -> Self {
         Self {
@@ -76,7 +76,7 @@ mod tests {
         std::fs::write(dir.path().join("a/b/.env"), "x").unwrap();
         std::os::unix::fs::symlink("../..", dir.path().join("a/up")).unwrap();
         let workspace = Workspace::open(dir.path()).unwrap();
-        let lister = BelowLister::new(&workspace);
+        let lister = DescendantLister::new(&workspace);
         let mut found = lister.below("a").unwrap().to_vec();
         found.sort();
         assert_eq!(found, ["a/b", "a/b/.env", "a/up"]);

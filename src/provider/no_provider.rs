@@ -9,9 +9,9 @@ pub const NAME: &str = "none";
 
 /// A provider that is never asked.
 #[derive(Debug)]
-pub struct Unasked(ModelInfo);
+pub struct NoProvider(ModelInfo);
 
-impl Default for Unasked {
+impl Default for NoProvider {
     fn default() -> Self {
         Self(ModelInfo {
             nearby: false,
@@ -22,7 +22,7 @@ impl Default for Unasked {
     }
 }
 
-impl Provider for Unasked {
+impl Provider for NoProvider {
     fn info(&self) -> &ModelInfo {
         &self.0
     }

@@ -1,6 +1,6 @@
 //! Opens and closes one connection to a server, over the transport that its recipe names.
 
-use super::config::{Address, Config, McpContext, ServerProgram, Transport, Way};
+use super::config::{Address, Config, McpContext, ServerLocation, ServerProgram, Transport};
 use super::host::Host;
 use super::inbox::Inbox;
 use super::limits::MESSAGE;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// An open connection.
-pub struct Link {
+pub struct Connection {
     pub running: Arc<RunningService<RoleClient, Host>>,
     pub host: Host,
     /// The server's process, if this program started it.
@@ -27,9 +27,9 @@ pub struct Link {
 }
 
 /// How long a server may take to exit after its stdin is closed.
-const POLITE: Duration = Duration::from_millis(500);
+const SHUTDOWN_TIME: Duration = Duration::from_millis(500);
 
-impl Link {
+impl Connection {
     /// Connects and initializes. The caller sets the time limit.
     ///
     /// # Errors
@@ -37,9 +37,9 @@ impl Link {
     pub async fn open(config: &Config, with: &McpContext) -> Result<Self, String> {
         let host = Host::new(&config.name, &with.notices);
         let inbox = Inbox::new(&config.name, &with.notices);
-        match &config.way {
-            Way::Stdio(program) => stdio(&config.name, program, with, (host, inbox)).await,
-            Way::Url(address) => url(address, (&host, &inbox)).await,
+        match &config.location {
+            ServerLocation::Stdio(program) => stdio(&config.name, program, with, (host, inbox)).await,
+            ServerLocation::Url(address) => url(address, (&host, &inbox)).await,
         }
     }
 
@@ -60,7 +60,7 @@ impl Link {
         match Arc::try_unwrap(running) {
             Ok(mut running) => {
                 // The connection is abandoned in any case.
-                let _ = running.close_with_timeout(POLITE).await;
+                let _ = running.close_with_timeout(SHUTDOWN_TIME).await;
             }
             Err(running) => running.cancellation_token().cancel(),
         }
@@ -72,7 +72,7 @@ impl Link {
 async fn ended(served: Option<&Served>, too_long: &AtomicBool) -> Option<ServerExit> {
     let end = match served {
         None => None,
-        Some(served) => match served.wait(POLITE).await {
+        Some(served) => match served.wait(SHUTDOWN_TIME).await {
             Some(end) => Some(end),
             None => served.kill().await,
         },
@@ -91,7 +91,7 @@ async fn stdio(
     program: &ServerProgram,
     with: &McpContext,
     (host, inbox): (Host, Inbox),
-) -> Result<Link, String> {
+) -> Result<Connection, String> {
     let (notices, name) = (with.notices.clone(), name.to_owned());
     let what = Serve {
         name: name.clone(),
@@ -110,7 +110,7 @@ async fn stdio(
         .serve_with_lifecycle(pipes, ClientLifecycleMode::Initialize)
         .await
     {
-        Ok(running) => Ok(Link {
+        Ok(running) => Ok(Connection {
             running: Arc::new(running),
             host,
             served: Some(serving.served),
@@ -144,12 +144,12 @@ pub fn ending(end: &ServerExit) -> String {
     text
 }
 
-async fn url(address: &Address, ends: (&Host, &Inbox)) -> Result<Link, String> {
+async fn url(address: &Address, ends: (&Host, &Inbox)) -> Result<Connection, String> {
     match address.kind {
         Transport::Http => streamable(address, ends).await.map_err(|(why, _)| why),
         Transport::Sse => legacy(address, ends).await,
         Transport::Either => match streamable(address, ends).await {
-            Ok(link) => Ok(link),
+            Ok(connection) => Ok(connection),
             // The flag says that SSE would fail for the same reason, for example a missing authorization.
             Err((why, true)) => Err(why),
             Err((first, false)) => legacy(address, ends)
@@ -171,7 +171,7 @@ fn either() -> ClientLifecycleMode {
 /// Connects over Streamable HTTP; the flag in the error says that another transport would fail too, for example because
 /// the server requires authorization. If the server does not support the protocol without a handshake, the older one is
 /// tried.
-async fn streamable(address: &Address, (host, inbox): (&Host, &Inbox)) -> Result<Link, (String, bool)> {
+async fn streamable(address: &Address, (host, inbox): (&Host, &Inbox)) -> Result<Connection, (String, bool)> {
     let certain = |why: String| (why, true);
     let client = http::client(&address.url).await.map_err(certain)?;
     let headers = http::headers(&address.headers).map_err(certain)?;
@@ -185,7 +185,7 @@ async fn streamable(address: &Address, (host, inbox): (&Host, &Inbox)) -> Result
         let transport = StreamableHttpClientTransport::with_client(client.clone(), config.clone());
         match host.clone().serve_with_lifecycle(transport, mode).await {
             Ok(running) => {
-                return Ok(Link {
+                return Ok(Connection {
                     running: Arc::new(running),
                     host: host.clone(),
                     served: None,
@@ -203,7 +203,7 @@ async fn streamable(address: &Address, (host, inbox): (&Host, &Inbox)) -> Result
 const UNAUTHORIZED: &str =
     "the server requires authorization: set `headers: { Authorization: \"Bearer ${TOKEN}\" }` or `oauth`";
 
-async fn legacy(address: &Address, (host, inbox): (&Host, &Inbox)) -> Result<Link, String> {
+async fn legacy(address: &Address, (host, inbox): (&Host, &Inbox)) -> Result<Connection, String> {
     let client = http::client(&address.url).await?;
     let headers = http::headers(&address.headers)?;
     let too_long = Arc::<AtomicBool>::default();
@@ -214,7 +214,7 @@ async fn legacy(address: &Address, (host, inbox): (&Host, &Inbox)) -> Result<Lin
         .clone()
         .serve_with_lifecycle(transport, ClientLifecycleMode::Initialize)
         .await;
-    Ok(Link {
+    Ok(Connection {
         running: Arc::new(running.map_err(|error| said(&error))?),
         host: host.clone(),
         served: None,

@@ -48,7 +48,7 @@ pub fn tree(path: &Path) {
     let has_home = home().is_some_and(|home| home.starts_with(&path));
     let is_repository = path.join(".git").symlink_metadata().is_ok();
     if !is_system && (is_repository || !has_home) {
-        own_path::keep_out(&path);
+        own_path::exclude_tree(&path);
     }
 }
 

@@ -4,12 +4,12 @@
 
 use super::DeliverStop;
 use crate::base::quote::counted;
-use crate::net::retry::{self, Pace, RetryDecision, Schedule, Steps};
+use crate::net::retry::{self, Backoff, RetryDecision, RetryKind, Schedule};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Attempts at one request; the wait doubles between them.
-const STEPS: Steps = Steps {
+const STEPS: Backoff = Backoff {
     attempts: 5,
     first: Duration::from_millis(500),
     most: Duration::from_secs(30),
@@ -17,7 +17,7 @@ const STEPS: Steps = Steps {
 
 /// The wait limit of one call of the command, and the time used.
 #[derive(Debug)]
-pub struct Patience {
+pub struct WaitBudget {
     /// Limit of the waits of all runs together, and of the waits and answers of one run.
     most: Duration,
     clock: Mutex<Clock>,
@@ -35,7 +35,7 @@ struct Clock {
     of_run: Duration,
 }
 
-impl Patience {
+impl WaitBudget {
     /// `most`: limit of all waits together. `pace`: minimum interval between two changing requests.
     pub fn new(most: Duration, pace: Duration) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl Patience {
             asked_most: self.most,
             total: self.most,
         };
-        let wait = match schedule.next(Pace::Service, failed, asked, self.used(), retry::chance()) {
+        let wait = match schedule.next(RetryKind::Service, failed, asked, self.used(), retry::chance()) {
             RetryDecision::Wait(wait) => wait,
             RetryDecision::Exhausted => {
                 return Err(DeliverStop::Service(format!("{why} ({})", counted(failed, "attempt"))));
@@ -139,22 +139,22 @@ mod tests {
     #[test]
     fn no_attempt_gets_more_than_what_is_left() {
         let second = Duration::from_secs(1);
-        let patience = Patience::new(second * 100, Duration::ZERO);
-        assert_eq!(patience.limit(second * 60, "x"), Ok(second * 60));
-        patience.charge(second * 50, true);
-        patience.charge(second * 20, false);
-        assert_eq!(patience.limit(second * 60, "x"), Ok(second * 30));
+        let wait_budget = WaitBudget::new(second * 100, Duration::ZERO);
+        assert_eq!(wait_budget.limit(second * 60, "x"), Ok(second * 60));
+        wait_budget.charge(second * 50, true);
+        wait_budget.charge(second * 20, false);
+        assert_eq!(wait_budget.limit(second * 60, "x"), Ok(second * 30));
         // What all runs waited stays counted; answers do not.
-        patience.begin();
-        assert_eq!(patience.limit(second * 60, "x"), Ok(second * 50));
-        patience.charge(second * 50, true);
-        let told = patience.limit(second * 60, "the server").unwrap_err().to_string();
+        wait_budget.begin();
+        assert_eq!(wait_budget.limit(second * 60, "x"), Ok(second * 50));
+        wait_budget.charge(second * 50, true);
+        let told = wait_budget.limit(second * 60, "the server").unwrap_err().to_string();
         assert_eq!(
             told,
             "the server was not asked: the time of --max-wall (100 s) is used up"
         );
         // Without a limit on waits there is no second attempt, but a first one.
-        let none = Patience::new(Duration::ZERO, Duration::ZERO);
+        let none = WaitBudget::new(Duration::ZERO, Duration::ZERO);
         assert_eq!(none.limit(second, "x"), Ok(second));
     }
 }

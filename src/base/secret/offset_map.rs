@@ -2,9 +2,9 @@
 
 /// For each stretch of the text that is as in the original: where it begins in the text, and where it began there.
 #[derive(Default)]
-pub(super) struct Stretches(Vec<(usize, usize)>);
+pub(super) struct OffsetMap(Vec<(usize, usize)>);
 
-impl Stretches {
+impl OffsetMap {
     /// Forgets all, as for a text that is the original.
     pub fn clear(&mut self) {
         self.0.clear();

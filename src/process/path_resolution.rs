@@ -56,7 +56,7 @@ fn is_link(dir: &OwnedFd, name: &OsStr) -> bool {
 /// `from`: where a relative path starts. Without it, a path starts at `root` and leads nowhere above it, as with
 /// `RESOLVE_IN_ROOT`. `follow`: whether a link as the last component is followed.
 pub(crate) fn through_links(root: &OwnedFd, from: Option<OwnedFd>, path: &[u8], follow: bool) -> Result<OwnedFd> {
-    let mut way = Way {
+    let mut way = PathWalk {
         root,
         from,
         below: Vec::new(),
@@ -95,7 +95,7 @@ pub(crate) fn through_links(root: &OwnedFd, from: Option<OwnedFd>, path: &[u8], 
 }
 
 /// How far a path has been followed.
-struct Way<'a> {
+struct PathWalk<'a> {
     root: &'a OwnedFd,
     /// Where it started; `None` for `root`.
     from: Option<OwnedFd>,
@@ -105,7 +105,7 @@ struct Way<'a> {
     names: Vec<Vec<u8>>,
 }
 
-impl Way<'_> {
+impl PathWalk<'_> {
     fn here(&self) -> BorrowedFd<'_> {
         self.below.last().or(self.from.as_ref()).unwrap_or(self.root).as_fd()
     }

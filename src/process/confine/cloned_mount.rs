@@ -12,13 +12,13 @@ pub(super) const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOS
 pub(super) const WRITABLE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 
 /// A mount cloned from the old root.
-pub(super) struct Piece {
+pub(super) struct ClonedMount {
     pub tree: OwnedFd,
     pub dir: bool,
     pub attributes: u64,
 }
 
-impl Piece {
+impl ClonedMount {
     /// Clones a directory or file, if it exists.
     pub fn of(from: &Path, attributes: u64) -> Option<Self> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
