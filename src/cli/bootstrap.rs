@@ -238,7 +238,7 @@ pub async fn bring(
     };
     let (origin, tree, keep, stop) = (origin.to_owned(), tree.to_owned(), keep.to_vec(), stop.clone());
     let brought = tokio::task::spawn_blocking(move || isolate::bring(&origin, &tree, &keep, layers, &stop)).await;
-    let (standing, told) = brought
+    let (brought, told) = brought
         .map_err(|error| error.to_string())
         .flatten()
         .map_err(Refusal::Environment)?;
@@ -249,7 +249,7 @@ pub async fn bring(
             KeepMessage::Warning(text) => out::stderr(&format!("warning: {text}")),
         }
     }
-    Ok(standing)
+    Ok(brought)
 }
 
 /// A key for the workspace's repository, or for the workspace if it has none; the same for all worktrees.
@@ -272,17 +272,17 @@ pub async fn confinement(
     own: &Private,
     hidden: &[PathBuf],
 ) -> Result<(Confinement, String), String> {
-    let wish = policies.sandbox();
-    let wanted = match wish.level {
+    let requested = policies.sandbox();
+    let wanted = match requested.level {
         RequestedLevel::Auto => None,
         RequestedLevel::Full => Some(SandboxLevel::Full),
         RequestedLevel::Landlock => Some(SandboxLevel::Landlock),
         RequestedLevel::None => Some(SandboxLevel::None),
     };
-    let network = match (wish.network.is_empty(), wanted) {
+    let network = match (requested.network.is_empty(), wanted) {
         (_, Some(SandboxLevel::None)) => Network::Open,
         (true, _) => Network::None,
-        (false, _) => Network::Hosts(wish.network.clone()),
+        (false, _) => Network::Hosts(requested.network.clone()),
     };
     let (level, detail, witness) = match wanted {
         Some(SandboxLevel::None) => (SandboxLevel::None, "switched off by the policy".to_owned(), false),
@@ -306,20 +306,20 @@ pub async fn confinement(
     };
     let unseen: Vec<PathBuf> = hidden.iter().map(|path| environment::absolute(path)).collect();
     let closed = policies.closed();
-    let wishes = SandboxRequest {
+    let request = SandboxRequest {
         level,
         workspace: root,
         hidden: &unseen,
         closed: &closed,
         network: &network,
         witness,
-        toolchains: &wish.toolchains,
+        toolchains: &requested.toolchains,
         credentials: crate::policy::secrets_like::holds_credentials,
-        keep_caches: wish.keep_caches,
+        keep_caches: requested.keep_caches,
         pass: &policies.env_pass(),
         parent: &without_model_keys(environment::variables()),
     };
-    let mut confinement = private::confinement(&wishes, own)?;
+    let mut confinement = private::confinement(&request, own)?;
     confinement.masks = Arc::new(Masks::of(Arc::new(UnreadableFiles(policies.clone()))));
     if level == SandboxLevel::Full {
         let looking = confinement.clone();

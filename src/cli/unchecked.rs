@@ -10,13 +10,14 @@ use std::time::SystemTime;
 /// The code of the warning.
 pub const CODE: &str = "unchecked";
 
-/// The warning about protected paths that have changed since a time. `None` if there are none. `hidden`: files and
+/// The warning about protected paths that have changed since a time. `None` without a time, and if there are none. `hidden`: files and
 /// directories of this program, absolute.
 pub async fn warning(
-    since: SystemTime,
+    since: Option<SystemTime>,
     policies: &PolicySet,
     (workspace, hidden): (&Path, &[PathBuf]),
 ) -> Option<String> {
+    let since = since?;
     let own = hidden.iter().filter_map(|path| path.strip_prefix(workspace).ok());
     let own: Vec<PathBuf> = own.map(Path::to_path_buf).collect();
     let began = "a run was killed while a command may have been running here, so what that changed at protected paths was \

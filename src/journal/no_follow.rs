@@ -4,7 +4,7 @@ pub use crate::process::own_path::settled;
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -140,7 +140,8 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Opens a file of this program for writing, which is created for this user only and never truncated. A link is refused.
+/// Opens a file of this program for reading and writing, which is created for this user only and never truncated. A link
+/// is refused, and a pipe in its place is not waited for.
 ///
 /// # Errors
 /// I/O errors; `ELOOP` for a link.
@@ -148,10 +149,19 @@ pub fn open_private(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .create(true)
         .truncate(false)
+        .read(true)
         .write(true)
         .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)
+}
+
+/// Whether an open file is still the one at a path: it may have been removed between opening and locking, and its lock then
+/// excludes nobody.
+pub(super) fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |data: io::Result<Metadata>| data.map(|data| (data.dev(), data.ino())).ok();
+    let there = identity(path.symlink_metadata());
+    there.is_some() && there == identity(file.metadata())
 }
 
 /// Creates a directory that only this user can access. A link, or a directory of another user, is refused.

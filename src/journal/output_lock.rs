@@ -5,7 +5,6 @@ use super::{JournalError, chain_key, no_follow};
 use crate::base::ids::sha256_hex;
 use std::fs::{File, TryLockError};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const LOCKS: &str = "locks";
@@ -32,9 +31,7 @@ pub fn hold(output: &Path) -> Result<File, JournalError> {
             Err(TryLockError::WouldBlock) => return Err(JournalError::Held(output.display().to_string())),
             Err(TryLockError::Error(source)) => return Err(JournalError::write(&path)(source)),
         }
-        // The file may have been removed between opening and locking; the lock then excludes nobody.
-        let is_same = |found: std::fs::Metadata| file.metadata().is_ok_and(|own| own.ino() == found.ino());
-        if std::fs::symlink_metadata(&path).is_ok_and(is_same) {
+        if no_follow::is_at(&file, &path) {
             return Ok(file);
         }
     }

@@ -8,14 +8,13 @@
 //! when no process of a killed one is left.
 
 use super::error::JournalError;
-use super::no_follow::settled;
+use super::no_follow::{is_at, open_private, settled};
 use super::state_dir;
 use crate::base::ids::sha256_hex;
 use crate::process;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -52,7 +51,7 @@ impl Uncompared {
         let path = dir.join(name);
         let until = tokio::time::Instant::now() + WAIT;
         let mut file = loop {
-            let Ok(file) = open(&path) else { return Ok(None) };
+            let Ok(file) = open_private(&path) else { return Ok(None) };
             if file.try_lock().is_ok() {
                 if is_at(&file, &path) {
                     break file;
@@ -92,23 +91,6 @@ impl Drop for Uncompared {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)
-}
-
-/// Whether a file is the one at a path: the one that had it before may have removed it.
-fn is_at(file: &File, path: &Path) -> bool {
-    let there = path.symlink_metadata().map(|data| (data.dev(), data.ino())).ok();
-    there.is_some() && there == file.metadata().map(|data| (data.dev(), data.ino())).ok()
-}
-
 fn read(file: &mut File) -> Option<SystemTime> {
     let mut text = String::new();
     file.take(MOST_BYTES).read_to_string(&mut text).ok()?;
@@ -128,7 +110,7 @@ fn tidy(dir: &Path, own: &Path) {
     all.sort();
     let surplus = all.len() - MOST_KEPT;
     for (_, path) in all.into_iter().filter(|(_, path)| path != own).take(surplus) {
-        if open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+        if open_private(&path).is_ok_and(|file| file.try_lock().is_ok()) {
             let _ = std::fs::remove_file(path);
         }
     }

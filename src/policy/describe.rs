@@ -27,13 +27,13 @@ pub fn describe(set: &PolicySet) -> String {
     if own().count() > 1 {
         out.push_str("All of these files must agree; the strictest wins.\n");
     }
-    let wish = set.sandbox();
-    let network = if wish.network.is_empty() {
+    let requested = set.sandbox();
+    let network = if requested.network.is_empty() {
         "no network".to_owned()
     } else {
-        format!("network to {}", wish.network.join(", "))
+        format!("network to {}", requested.network.join(", "))
     };
-    match wish.level {
+    match requested.level {
         RequestedLevel::None => {
             out.push_str("Commands run without a sandbox: they can use the network and do whatever this user can.\n");
         }
@@ -42,9 +42,9 @@ pub fn describe(set: &PolicySet) -> String {
             let _ = writeln!(out, "Commands run in sandbox level {level} with {}.", escape(&network));
         }
     }
-    if !wish.toolchains.is_empty() {
-        let _ = writeln!(out, "Toolchains: {}.", wish.toolchains.join(", "));
-        if wish.keep_caches {
+    if !requested.toolchains.is_empty() {
+        let _ = writeln!(out, "Toolchains: {}.", requested.toolchains.join(", "));
+        if requested.keep_caches {
             let _ = writeln!(
                 out,
                 "What commands add to the caches of toolchains is kept for the next run in this repository."

@@ -1,5 +1,5 @@
 //! The private directories of one run (home, temporary files, cache layers), and the complete [`Confinement`] built
-//! from a policy's wishes.
+//! from a policy's request.
 
 use super::env::{base_env, set};
 use super::granted_parts;

@@ -109,25 +109,58 @@ pub(super) async fn run_git(
         false => OwnGroup(None),
     };
     let what = format!("git {}", args.join(" "));
-    let printed = finished(child, stdin.unwrap_or_default(), GIT_TIME, &what).await?;
+    let printed = finished(child, stdin.unwrap_or_default(), ChildLimits::of_git(GIT_TIME), &what).await?;
     group.0 = None;
     Ok(printed)
 }
 
+/// Limits of what a child may take: its time, and the bytes of stdout that it may print and of stderr that are kept.
+struct ChildLimits {
+    time: Duration,
+    stdout: usize,
+    stderr: usize,
+}
+
+impl ChildLimits {
+    /// Git prints what this program asks for, whatever its length.
+    fn of_git(time: Duration) -> Self {
+        Self {
+            time,
+            stdout: usize::MAX,
+            stderr: usize::MAX,
+        }
+    }
+}
+
 /// Feeds a child that was started with pipes, and waits for its end. `what`: what it is in errors.
-async fn finished(mut child: Child, input: &[u8], time: Duration, what: &str) -> Result<Printed, String> {
-    let pipe = child.stdin.take();
+async fn finished(mut child: Child, input: &[u8], limits: ChildLimits, what: &str) -> Result<Printed, String> {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let failed = |error: std::io::Error| format!("waiting for {what} failed: {error}");
     let feed = async {
-        if let Some(mut pipe) = pipe {
+        if let Some(mut pipe) = stdin {
             // If the program needed the input, its exit code reports the failure.
             let _ = pipe.write_all(input).await;
         }
+        Ok(())
     };
-    let output = tokio::time::timeout(time, async { tokio::join!(feed, child.wait_with_output()).1 })
-        .await
-        .map_err(|_| format!("{what} took longer than {} s", time.as_secs()))?
-        .map_err(|error| format!("waiting for {what} failed: {error}"))?;
-    Ok(output.into())
+    let printed = async {
+        match start_of(stdout, (limits.stdout, false)).await.map_err(failed)? {
+            (bytes, true) => Ok(bytes),
+            _ => Err(format!("{what} printed more than {} bytes", limits.stdout)),
+        }
+    };
+    let said = async {
+        // What follows is dropped, so that the child is not held up.
+        let read = start_of(stderr, (limits.stderr, true)).await.map_err(failed);
+        read.map(|(bytes, _)| bytes)
+    };
+    let all = async {
+        let ((), stdout, stderr) = tokio::try_join!(feed, printed, said)?;
+        let status = child.wait().await.map_err(failed)?;
+        Ok(Printed::from(Output { status, stdout, stderr }))
+    };
+    let ended = tokio::time::timeout(limits.time, all).await;
+    ended.map_err(|_| format!("{what} took longer than {} s", limits.time.as_secs()))?
 }
 
 /// Settings with which a repository's own configuration can neither run programs nor change bytes.
@@ -290,7 +323,7 @@ pub async fn git_as_user(args: &[&str], time: Duration, lock: &File) -> Result<P
         .stderr(Stdio::piped());
     let child = command.spawn().map_err(|error| format!("cannot start git: {error}"))?;
     let mut group = OwnGroup::of(&child);
-    let printed = finished(child, b"", time, "git").await?;
+    let printed = finished(child, b"", ChildLimits::of_git(time), "git").await?;
     group.0 = None;
     Ok(printed)
 }
@@ -307,7 +340,7 @@ pub async fn own_command(
     input: &[u8],
     (time, most): (Duration, usize),
 ) -> Result<Printed, String> {
-    let mut child = Command::from(own_path::command("sh"))
+    let child = Command::from(own_path::command("sh"))
         .args(["-c", text])
         .current_dir(dir)
         .stdin(Stdio::piped())
@@ -320,34 +353,12 @@ pub async fn own_command(
             false => missing("sh"),
         })?;
     let mut group = OwnGroup::of(&child);
-    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let feed = async {
-        if let Some(mut pipe) = stdin {
-            // If the program needed the input, its exit code reports the failure.
-            let _ = pipe.write_all(input).await;
-        }
-        Ok::<_, String>(())
+    let limits = ChildLimits {
+        time,
+        stdout: most,
+        stderr: SAID,
     };
-    let too_much = || format!("the command printed more than {most} bytes");
-    let printed = async {
-        let read = start_of(stdout, (most, false));
-        read.await
-            .and_then(|(bytes, whole)| whole.then_some(bytes).ok_or_else(too_much))
-    };
-    let said = async {
-        let read = start_of(stderr, (SAID, true));
-        // What follows is dropped, so that the command is not held up.
-        read.await.map(|(bytes, _)| bytes)
-    };
-    let all = async {
-        let ((), stdout, stderr) = tokio::try_join!(feed, printed, said)?;
-        let status = child.wait().await;
-        let status = status.map_err(|error| format!("waiting for the command failed: {error}"))?;
-        let printed = Output { status, stdout, stderr };
-        Ok::<Printed, String>(printed.into())
-    };
-    let printed = tokio::time::timeout(time, all).await;
-    let printed = printed.map_err(|_| format!("the command took longer than {} s", time.as_secs()))??;
+    let printed = finished(child, input, limits, "the command").await?;
     group.0 = None;
     Ok(printed)
 }
@@ -357,15 +368,14 @@ pub async fn own_command(
 async fn start_of(
     pipe: Option<impl AsyncRead + Unpin>,
     (most, drains): (usize, bool),
-) -> Result<(Vec<u8>, bool), String> {
+) -> std::io::Result<(Vec<u8>, bool)> {
     let (mut kept, mut whole) = (Vec::new(), true);
     let Some(mut pipe) = pipe else {
         return Ok((kept, whole));
     };
     let mut piece = vec![0; 64 << 10];
     loop {
-        let read = pipe.read(&mut piece).await;
-        let read = read.map_err(|error| format!("the output of the command cannot be read: {error}"))?;
+        let read = pipe.read(&mut piece).await?;
         if read == 0 {
             return Ok((kept, whole));
         }

@@ -300,20 +300,24 @@ fn environment() -> Environment<'static> {
 }
 
 fn run(env: Environment<'static>, text: &str, scope: &TemplateScope<'_>) -> Result<String, TemplateError> {
-    let (owned, context) = (text.to_owned(), context(scope));
-    let rendered = move || {
-        let template = env
-            .template_from_str(&owned)
-            .map_err(|error| TemplateError::from_engine(&error, &owned))?;
+    rendered(env, text, context(scope))?.map_err(|error| TemplateError::from_engine(&error, text))
+}
+
+/// What the engine makes of a template, within the limits of time and length.
+fn rendered(
+    env: Environment<'static>,
+    text: &str,
+    context: minijinja::Value,
+) -> Result<Result<String, Error>, TemplateError> {
+    let owned = text.to_owned();
+    let render = move || {
         let mut out = Bounded::default();
-        template
-            .render_captured_to(context, &mut out)
-            .map_err(|error| TemplateError::from_engine(&error, &owned))?;
+        env.template_from_str(&owned)?.render_captured_to(context, &mut out)?;
         Ok(out.into_text())
     };
     match is_simple(tags(text).filter_map(|tag| text.get(tag.start - 2..tag.end))) {
-        true => rendered(),
-        false => in_time(TIME, rendered)?,
+        true => Ok(render()),
+        false => in_time(TIME, render),
     }
 }
 
@@ -437,28 +441,16 @@ pub fn check_words(text: &str) -> Result<(), TemplateError> {
     let mut env = environment();
     env.set_undefined_behavior(UndefinedBehavior::Chainable);
     env.add_filter("raw", |value: minijinja::Value| value);
-    let owned = text.to_owned();
-    let checked = move || {
-        let mut out = Bounded::default();
-        let rendered = match env.template_from_str(&owned) {
-            Ok(template) => template.render_captured_to((), &mut out).map(|_| ()),
-            Err(error) => Err(error),
-        };
-        match rendered {
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::UnknownFilter | ErrorKind::UnknownTest | ErrorKind::UnknownFunction
-                ) =>
-            {
-                Err(TemplateError::from_engine(&error, &owned))
-            }
-            _ => Ok(()),
+    match rendered(env, text, minijinja::Value::from(()))? {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::UnknownFilter | ErrorKind::UnknownTest | ErrorKind::UnknownFunction
+            ) =>
+        {
+            Err(TemplateError::from_engine(&error, text))
         }
-    };
-    match is_simple(tags(text).filter_map(|tag| text.get(tag.start - 2..tag.end))) {
-        true => checked(),
-        false => in_time(TIME, checked)?,
+        _ => Ok(()),
     }
 }
 

@@ -1506,9 +1506,13 @@ fn results_of_an_earlier_call_are_not_those_of_the_last_one() {
 
 /// What `deliver` would make of the batch in `out`.
 fn deliver_dry(world: &World, code: i32) -> Done {
+    Done::of(dry_delivery(world, "out").output().unwrap()).exits(code)
+}
+
+fn dry_delivery(world: &World, dir: &str) -> std::process::Command {
     let args = [
         "deliver",
-        "out",
+        dir,
         "--repo",
         "r0",
         "--to",
@@ -1517,7 +1521,9 @@ fn deliver_dry(world: &World, code: i32) -> Done {
         "--format",
         "json",
     ];
-    Done::of(command(world, &args).envs(GIT_IDENTITY).output().unwrap()).exits(code)
+    let mut command = command(world, &args);
+    command.envs(GIT_IDENTITY);
+    command
 }
 
 /// Finished jobs are delivered, and unfinished ones are named. The record is cut to what a kill leaves.
@@ -2188,27 +2194,8 @@ fn rows_of_a_batch_are_held_against_what_vouches_for_them() {
         Done::of(command.output().unwrap())
     };
     let deliver = |dir: &str| {
-        let mut command = command(
-            &world,
-            &[
-                "deliver",
-                dir,
-                "--repo",
-                "r0",
-                "--to",
-                "mbox",
-                "--dry-run",
-                "--format",
-                "json",
-            ],
-        );
-        command.env("OVERNIGHT_JOURNAL_KEY", KEY);
-        for who in ["AUTHOR", "COMMITTER"] {
-            command
-                .env(format!("GIT_{who}_NAME"), "n")
-                .env(format!("GIT_{who}_EMAIL"), "n@example.org");
-        }
-        Done::of(command.output().unwrap())
+        let mut command = dry_delivery(&world, dir);
+        Done::of(command.env("OVERNIGHT_JOURNAL_KEY", KEY).output().unwrap())
     };
     let shards = ["1/2", "2/2"].map(|shard| {
         let dir = format!("out/shards/{}", shard.replace('/', "-of-"));

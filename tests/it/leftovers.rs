@@ -176,6 +176,16 @@ fn what_cannot_be_put_back_ends_the_run() {
     assert_eq!(world.read("a.txt"), "one\n", "what can be put back is");
 }
 
+/// Starts a run, and kills it with SIGKILL when the file `began` is there.
+fn killed_once_begun(world: &World, args: &[&str]) {
+    let mut command = world.command(args);
+    command.stdout(std::process::Stdio::null());
+    let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    until("the command has begun", || world.ws().join("began").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn a_run_that_is_killed_in_a_check_goes_on_with_the_tree_that_the_check_found() {
     let world = World::repo(&[(".gitignore", "began\n"), ("a.txt", "one\n")]);
@@ -192,15 +202,10 @@ fn a_run_that_is_killed_in_a_check_goes_on_with_the_tree_that_the_check_found() 
     );
     let policy = world.beside("policy.yaml", open_policy(&[]));
     let out = world.out().to_string_lossy().into_owned();
-    let mut child = world
-        .command(&["run", &recipe, "--model", &model, "--policy", &policy, "--out", &out])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    until("the check has begun", || world.ws().join("began").exists());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    killed_once_begun(
+        &world,
+        &["run", &recipe, "--model", &model, "--policy", &policy, "--out", &out],
+    );
     let done = world.call(&["resume", &out]).exits(0);
     assert!(
         done.stderr
@@ -220,15 +225,7 @@ fn a_run_that_is_killed_in_a_run_step_repeats_it() {
     let recipe = world.beside("recipe.yaml", recipe);
     let policy = world.beside("policy.yaml", open_policy(&[]));
     let out = world.out().to_string_lossy().into_owned();
-    let mut child = world
-        .command(&["run", &recipe, "--policy", &policy, "--out", &out])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    until("the step has begun", || world.ws().join("began").exists());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    killed_once_begun(&world, &["run", &recipe, "--policy", &policy, "--out", &out]);
     let done = world.call(&["resume", &out]).exits(0);
     assert!(done.stderr.contains("a `run` step was running"), "{}", done.stderr);
     assert_eq!(paths(&world), ["made.txt"]);

@@ -370,7 +370,7 @@ async fn go_on(
             Some(brought.map_err(|refusal| session::or_interrupted(refusal, interrupt, session::wall(&plan)))?)
         }
     };
-    let origin = isolated.as_ref().map(|standing| standing.origin.as_path());
+    let origin = isolated.as_ref().map(|brought| brought.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
     let provider = session::provider(&plan, &args.shared, tree.path(), interrupt).await?;
     let pricing = session::pricing(interrupt, session::wall(&plan)).await?;
@@ -385,10 +385,7 @@ async fn go_on(
         .into_iter()
         .chain(tree.recorded())
         .min();
-    let unchecked = match since {
-        None => None,
-        Some(since) => crate::cli::unchecked::warning(since, &policies, (workspace.root(), &hidden)).await,
-    };
+    let unchecked = crate::cli::unchecked::warning(since, &policies, (workspace.root(), &hidden)).await;
     tree::restore_tree(
         (&first.run, dir),
         (events, state),

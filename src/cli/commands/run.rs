@@ -336,7 +336,7 @@ async fn attempt(
     }
     if args.dry_run {
         preflight_model(&settings, &args.shared, &place.workspace, interrupt).await?;
-        let refused = foresee_machine(&settings, &args, &place.workspace).await.err();
+        let refused = preflight_machine(&settings, &args, &place.workspace).await.err();
         return dry_run(&settings, refused, args.shared.format());
     }
     if args.out.is_none() {
@@ -359,7 +359,7 @@ async fn attempt(
             out::stderr(&lacks);
         }
         let keep = settings.plan.isolate_keep.clone();
-        let standing = bootstrap::bring(
+        let bringing = bootstrap::bring(
             &place.workspace,
             isolated.workspace(),
             &keep,
@@ -367,10 +367,10 @@ async fn attempt(
             args.shared.quiet,
             &interrupt.token,
         );
-        let ended = match standing.await {
-            Ok(mut standing) => {
-                standing.warnings = isolated.warnings().to_vec();
-                let isolated = Some((&isolated, standing));
+        let ended = match bringing.await {
+            Ok(mut brought) => {
+                brought.warnings = isolated.warnings().to_vec();
+                let isolated = Some((&isolated, brought));
                 begin(&args.shared, settings, pricing, place, (isolated, None), clock).await
             }
             Err(refusal) => Err(session::or_interrupted(refusal, interrupt, wall)),
@@ -493,12 +493,9 @@ async fn begin(
     let texts = policies.texts();
     bootstrap::guard(&mut policies, &workspace, &hidden, &source.files);
     bootstrap::restrict(&mut policies, &plan, &workspace)?;
-    let origin = isolated.as_ref().map(|(_, standing)| standing.origin.as_path());
+    let origin = isolated.as_ref().map(|(_, brought)| brought.origin.as_path());
     bootstrap::guard_programs(&mut policies, &workspace, origin);
-    let unchecked = match uncompared {
-        None => None,
-        Some(since) => unchecked::warning(since, &policies, (workspace.root(), &hidden)).await,
-    };
+    let unchecked = unchecked::warning(uncompared, &policies, (workspace.root(), &hidden)).await;
     let provider = session::provider(&plan, shared, &place.workspace, interrupt).await?;
     environment::add_secrets(secrets::sent(&plan, &Secrets::of(environment::variables())));
     let value = serde_json::to_value(&plan).map_err(|error| Refusal::Environment(error.to_string()))?;
@@ -547,7 +544,7 @@ async fn begin(
         provider,
         pricing,
         workspace,
-        isolated: isolated.map(|(_, standing)| standing),
+        isolated: isolated.map(|(_, brought)| brought),
         unchecked,
         prompts: Vec::new(),
         started,
@@ -620,7 +617,7 @@ async fn preflight_model(
 ///
 /// # Errors
 /// [`Refusal::Environment`]: git, a commit for `--isolate`, or a program that the recipe's commands run in any case.
-async fn foresee_machine(settings: &Settings, args: &RunArgs, workspace: &Path) -> Result<(), Refusal> {
+async fn preflight_machine(settings: &Settings, args: &RunArgs, workspace: &Path) -> Result<(), Refusal> {
     if args.isolate {
         isolate::preflight(workspace).await.map_err(Refusal::Environment)?;
     }

@@ -444,7 +444,7 @@ async fn drive(
     let ahead = has_commands(&session.plan, &toolset.tools).then_some(async {
         let _ = was_read.await;
     });
-    // It is told now, here or among the events of a resume.
+    // The warning is in the journal by now, written above or with the events of a resume.
     process::forget_recorded_writers();
     let sandbox: SandboxMaker = match made {
         Some(made) => Box::new(move || Box::pin(async move { Ok(made) })),

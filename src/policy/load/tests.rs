@@ -152,9 +152,9 @@ limits: { turns: 60, wall: 30m, calls: { run_shell_command: 40 } }
 env: { pass: [CARGO_HOME] }
 "#;
     let set = loaded(&[text]);
-    let wish = set.sandbox();
+    let requested = set.sandbox();
     assert_eq!(
-        (wish.level, wish.network.len(), wish.toolchains),
+        (requested.level, requested.network.len(), requested.toolchains),
         (RequestedLevel::Auto, 0, vec!["rust".to_owned()])
     );
     assert_eq!(set.limits().wall_ms, Some(1_800_000));
@@ -214,9 +214,9 @@ fn several_files_grant_only_what_all_grant() {
     let narrow = "version: 1\nsandbox: { level: landlock, network: [a.example.org], toolchains: [node] }\nlimits: { turns: 5, cost: 0.5 }\nenv: { pass: [B] }\n";
     let silent = "version: 1\n";
     let both = loaded(&[wide, narrow]);
-    let wish = both.sandbox();
+    let requested = both.sandbox();
     assert_eq!(
-        (wish.level, wish.network, wish.toolchains),
+        (requested.level, requested.network, requested.toolchains),
         (
             RequestedLevel::Landlock,
             vec!["a.example.org".to_owned()],

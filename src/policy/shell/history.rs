@@ -4,7 +4,7 @@
 
 use super::shown::{ShownHistory, ShownPlace};
 use super::values::Pass;
-use super::{FileUse, ShellWord, WordKind, place};
+use super::{FileUse, ShellWord, WordKind, may_be_long, option_name, place, short_group};
 use crate::base::access::PathStatus;
 use crate::policy::name_folding::tidy;
 
@@ -280,7 +280,7 @@ fn subcommand(words: &[ShellWord]) -> (usize, bool) {
     let mut at = 1;
     let mut stays = true;
     while let Some(word) = words.get(at).filter(|word| word.text.starts_with('-')) {
-        let name = word.text.split_once('=').map_or(word.text.as_str(), |(name, _)| name);
+        let name = option_name(&word.text);
         if ["--version", "--help", "-v", "-h"].contains(&name) {
             break;
         }
@@ -290,29 +290,28 @@ fn subcommand(words: &[ShellWord]) -> (usize, bool) {
     (at, stays)
 }
 
-/// Whether a word may be this long option, which git lets be shortened.
-fn is_long(word: &str, option: &str) -> bool {
-    let name = word.split_once('=').map_or(word, |(name, _)| name);
-    name.len() > 2 && option.starts_with(name)
+/// The words before `--`.
+fn before_dashes(rest: &[ShellWord]) -> impl Iterator<Item = &str> {
+    rest.iter()
+        .map(|word| word.text.as_str())
+        .take_while(|text| *text != "--")
 }
 
 /// A command that shows contents only with one of these short options, with the long one for the same, or with `further`.
 fn by_options(rest: &[ShellWord], flags: &[&str], further: Option<&str>) -> ShownHistory {
     let long: &[&str] = &["--patch", "--interactive", "--edit", "--verbose"];
-    let shows = |word: &ShellWord| {
-        let text = word.text.as_str();
-        let cluster = text
-            .strip_prefix('-')
-            .filter(|rest| !rest.starts_with('-'))
-            .unwrap_or_default();
+    let shows = |text: &str| {
         // What follows an option with a value is no option.
-        let mut letters = cluster.chars().take_while(|flag| !"mFCctSu".contains(*flag));
+        let mut letters = short_group(text)
+            .unwrap_or_default()
+            .chars()
+            .take_while(|flag| !"mFCctSu".contains(*flag));
         let is_flag = |option: &&&str| flags.iter().any(|flag| option.starts_with(&format!("--{flag}")));
         letters.any(|letter| flags.iter().any(|flag| flag.starts_with(letter)))
-            || long.iter().filter(is_flag).any(|option| is_long(text, option))
-            || further.is_some_and(|option| is_long(text, option))
+            || long.iter().filter(is_flag).any(|option| may_be_long(text, option))
+            || further.is_some_and(|option| may_be_long(text, option))
     };
-    match rest.iter().take_while(|word| word.text != "--").any(shows) {
+    match before_dashes(rest).any(shows) {
         true => ShownHistory::Everything("leave the option out that shows changes, and use `git diff -- PATH`"),
         false => ShownHistory::Nothing,
     }
@@ -321,23 +320,16 @@ fn by_options(rest: &[ShellWord], flags: &[&str], further: Option<&str>) -> Show
 /// A command that puts files of a revision into the tree. A tree that is not the top one of a commit would put other files
 /// there.
 fn restored(rest: &[ShellWord]) -> ShownHistory {
-    let is_source = |word: &&ShellWord| {
-        let text = word.text.split_once('=').map_or(word.text.as_str(), |(_, value)| value);
-        !word.text.starts_with('-') || text.len() < word.text.len()
-    };
-    let source = |word: &ShellWord| {
-        word.text
-            .split_once('=')
-            .map_or(word.text.clone(), |(_, value)| value.to_owned())
-    };
-    let sources: Vec<String> = rest
-        .iter()
-        .take_while(|word| word.text != "--")
-        .filter(is_source)
-        .map(source)
-        .collect();
+    // An operand, or the value of an option.
+    fn source(text: &str) -> Option<&str> {
+        match text.split_once('=') {
+            Some((_, value)) => Some(value),
+            None => (!text.starts_with('-')).then_some(text),
+        }
+    }
+    let sources: Vec<&str> = before_dashes(rest).filter_map(source).collect();
     let has_paths = sources.len() > 1 || rest.iter().any(|word| word.text == "--");
-    let is_odd = |text: &String| text.contains(':') || text.contains("^{") || has_paths && !names_commits(text);
+    let is_odd = |text: &&str| text.contains(':') || text.contains("^{") || has_paths && !names_commits(text);
     match sources.iter().any(is_odd) {
         true => ShownHistory::Everything(NAME_COMMIT),
         false => by_options(rest, &["p"], None),
@@ -455,21 +447,37 @@ fn is_there(pass: &Pass<'_, '_>, word: &ShellWord) -> bool {
 /// The operands of a command that takes revisions and paths: options and their values are left out.
 struct Operands<'a> {
     /// Revisions without a path.
-    revisions: Vec<&'a str>,
+    revisions: Vec<&'a ShellWord>,
     /// `REVISION:PATH`.
     files: Vec<&'a ShellWord>,
     paths: Vec<&'a ShellWord>,
 }
 
-fn operands<'a>(pass: &Pass<'_, '_>, rest: &'a [ShellWord], takes_next: impl Fn(&str) -> bool) -> Operands<'a> {
+impl Operands<'_> {
+    fn name_commits(&self) -> bool {
+        self.revisions.iter().all(|word| names_commits(&word.text))
+    }
+
+    /// The places of `REVISION:PATH`; `deep`: with all below a directory.
+    fn places_of_files(&self, pass: &Pass<'_, '_>, deep: bool) -> Vec<ShownPlace> {
+        let places = self.files.iter().flat_map(|word| file_of_revision(pass, word, deep));
+        places.collect()
+    }
+}
+
+fn operands<'a>(
+    pass: &Pass<'_, '_>,
+    rest: impl Iterator<Item = &'a ShellWord> + Clone,
+    takes_next: impl Fn(&str) -> bool,
+) -> Operands<'a> {
     let mut found = Operands {
         revisions: Vec::new(),
         files: Vec::new(),
         paths: Vec::new(),
     };
-    let has_dashes = rest.iter().any(|word| word.text == "--");
+    let has_dashes = rest.clone().any(|word| word.text == "--");
     let is_magic = |text: &str| [":/", ":!", ":^", ":("].iter().any(|start| text.starts_with(start));
-    let mut words = rest.iter();
+    let mut words = rest;
     while let Some(word) = words.next() {
         let text = word.text.as_str();
         if text == "--" {
@@ -484,7 +492,7 @@ fn operands<'a>(pass: &Pass<'_, '_>, rest: &'a [ShellWord], takes_next: impl Fn(
         } else if text.contains(':') {
             found.files.push(word);
         } else {
-            found.revisions.push(text);
+            found.revisions.push(word);
         }
     }
     found
@@ -496,18 +504,15 @@ fn file_of_revision(pass: &Pass<'_, '_>, word: &ShellWord, deep: bool) -> Vec<Sh
     places.into_iter().map(|used| ShownPlace { used, deep }).collect()
 }
 
+fn is_unbounded(text: &str) -> bool {
+    UNBOUNDED.iter().any(|option| may_be_long(text, option))
+}
+
 /// Commands that show changes, and `git show`.
 fn compared(pass: &Pass<'_, '_>, name: &str, rest: &[ShellWord]) -> ShownHistory {
-    let options = || {
-        rest.iter()
-            .map(|word| word.text.as_str())
-            .take_while(|text| *text != "--")
-    };
-    let named = |text: &str, list: &[&str]| {
-        let name = text.split_once('=').map_or(text, |(name, _)| name);
-        list.contains(&name)
-    };
-    let found = operands(pass, rest, |text| VALUED.contains(&text));
+    let options = || before_dashes(rest);
+    let named = |text: &str, list: &[&str]| list.contains(&option_name(text));
+    let found = operands(pass, rest.iter(), |text| VALUED.contains(&text));
     let is_silent = |text: &str| {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         !text.starts_with('-')
@@ -523,31 +528,25 @@ fn compared(pass: &Pass<'_, '_>, name: &str, rest: &[ShellWord]) -> ShownHistory
     };
     // A value that begins with a dash counts as an option here, which is the stricter reading.
     let is_quiet = options().all(is_silent);
+    let only_names = is_quiet && options().any(|text| named(text, &NAMES_ONLY));
     let shows = match name {
         "difftool" | "format-patch" | "range-diff" => true,
-        "diff" | "diff-files" | "diff-index" => !(is_quiet && options().any(|text| named(text, &NAMES_ONLY))),
-        "show" if found.revisions.is_empty() && found.files.is_empty() => {
-            !(is_quiet && options().any(|text| named(text, &NAMES_ONLY)))
-        }
-        "show" => {
-            let commits = found.files.is_empty() && found.revisions.iter().all(|text| names_commits(text));
-            !(is_quiet && commits && options().any(|text| named(text, &NAMES_ONLY)))
-        }
+        "diff" | "diff-files" | "diff-index" => !only_names,
+        "show" => !(only_names && found.files.is_empty() && found.name_commits()),
         _ => !is_quiet,
     };
     if !shows {
         return ShownHistory::Nothing;
     }
-    let is_unbounded = |text: &str| UNBOUNDED.iter().any(|option| is_long(text, option)) || text.starts_with("-L");
-    if options().any(is_unbounded) {
+    if options().any(|text| is_unbounded(text) || text.starts_with("-L")) {
         return ShownHistory::Everything(NO_FOLLOW);
     }
-    if options().any(|text| is_long(text, "--no-index") && text.len() > 5) {
+    if options().any(|text| may_be_long(text, "--no-index") && text.len() > 5) {
         let paths = rest.iter().filter(|word| !word.text.starts_with('-'));
         return within(pass, paths.collect(), Vec::new());
     }
     let names_objects = ["diff", "diff-index", "diff-tree", "difftool", "show"].contains(&name);
-    if names_objects && !found.revisions.iter().all(|text| names_commits(text)) {
+    if names_objects && !found.name_commits() {
         return ShownHistory::Everything(NAME_COMMIT);
     }
     if found.files.iter().any(|word| place::range_of(&word.text).len() > 1) {
@@ -561,11 +560,7 @@ fn compared(pass: &Pass<'_, '_>, name: &str, rest: &[ShellWord]) -> ShownHistory
     if found.paths.is_empty() && !(bounds && found.revisions.is_empty()) {
         return ShownHistory::Everything(NAME_PATHS);
     }
-    let files: Vec<ShownPlace> = found
-        .files
-        .iter()
-        .flat_map(|word| file_of_revision(pass, word, name != "show"))
-        .collect();
+    let files = found.places_of_files(pass, name != "show");
     within(pass, found.paths, files)
 }
 
@@ -621,6 +616,21 @@ fn object(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> ShownHistory {
     }
 }
 
+/// The index of the first word that is neither an option nor the value of one.
+fn first_operand(rest: &[ShellWord], takes_next: impl Fn(&str) -> bool) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let text = rest.get(at)?.text.as_str();
+        if text == "--" {
+            return rest.get(at + 1).map(|_| at + 1);
+        }
+        if !text.starts_with('-') || text == "-" {
+            return Some(at);
+        }
+        at += 1 + usize::from(takes_next(text));
+    }
+}
+
 /// `git grep`, which searches below its own directory if no path is named.
 fn searched(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> ShownHistory {
     const LONG: [&str; 7] = [
@@ -632,65 +642,27 @@ fn searched(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> ShownHistory {
         "--max-depth",
         "--threads",
     ];
-    let options = || {
-        rest.iter()
-            .map(|word| word.text.as_str())
-            .take_while(|text| *text != "--")
-    };
-    let cluster = |text: &str| {
-        text.strip_prefix('-')
-            .filter(|rest| !rest.starts_with('-'))
-            .map(str::to_owned)
-    };
-    let takes_next = |text: &str| match cluster(text) {
+    let takes_next = |text: &str| match short_group(text) {
         Some(letters) => letters.find(['e', 'f', 'A', 'B', 'C', 'm']) == Some(letters.len().saturating_sub(1)),
         None => LONG.contains(&text),
     };
-    let gives_pattern =
-        |text: &str| is_long(text, "--file") || cluster(text).is_some_and(|letters| letters.contains(['e', 'f']));
-    let given = options().any(gives_pattern);
-    let mut found = operands(pass, rest, takes_next);
-    if !given {
-        // The first operand is the pattern, whatever it looks like.
-        let mut words = rest.iter();
-        let mut pattern: Option<&ShellWord> = None;
-        while let Some(word) = words.next() {
-            if word.text == "--" {
-                pattern = words.next();
-                break;
-            }
-            match word.text.starts_with('-') && word.text.len() > 1 {
-                true if takes_next(&word.text) => _ = words.next(),
-                true => {}
-                false => {
-                    pattern = Some(word);
-                    break;
-                }
-            }
-        }
-        let is_pattern = |word: &&ShellWord| pattern.is_some_and(|pattern| std::ptr::eq(*word, pattern));
-        found.paths.retain(|word| !is_pattern(word));
-        found.files.retain(|word| !is_pattern(word));
-        if let Some(at) = pattern.and_then(|word| {
-            found
-                .revisions
-                .iter()
-                .position(|text| std::ptr::eq(*text, word.text.as_str()))
-        }) {
-            found.revisions.remove(at);
-        }
-    }
-    if options().any(|text| UNBOUNDED.iter().any(|option| is_long(text, option))) {
+    let gives_pattern = |text: &str| {
+        may_be_long(text, "--file") || short_group(text).is_some_and(|letters| letters.contains(['e', 'f']))
+    };
+    // The first operand is the pattern, whatever it looks like.
+    let pattern = match before_dashes(rest).any(gives_pattern) {
+        true => None,
+        false => first_operand(rest, takes_next),
+    };
+    let others = rest.iter().enumerate().filter(|(at, _)| Some(*at) != pattern);
+    let found = operands(pass, others.map(|(_, word)| word), takes_next);
+    if before_dashes(rest).any(is_unbounded) {
         return ShownHistory::Everything(NO_FOLLOW);
     }
-    if !found.revisions.iter().all(|text| names_commits(text)) {
+    if !found.name_commits() {
         return ShownHistory::Everything(NAME_COMMIT);
     }
-    let files: Vec<ShownPlace> = found
-        .files
-        .iter()
-        .flat_map(|word| file_of_revision(pass, word, true))
-        .collect();
+    let files = found.places_of_files(pass, true);
     if !found.paths.is_empty() || !files.is_empty() && found.revisions.is_empty() {
         return within(pass, found.paths, files);
     }
@@ -704,21 +676,13 @@ fn searched(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> ShownHistory {
 fn annotated(pass: &Pass<'_, '_>, rest: &[ShellWord]) -> ShownHistory {
     let valued =
         |text: &str| ["-L", "--date", "--contents", "--ignore-revs-file", "--ignore-rev", "-S"].contains(&text);
-    let found = operands(pass, rest, valued);
-    let mut paths = found.paths;
-    if paths.is_empty() {
+    let found = operands(pass, rest.iter(), valued);
+    let files = found.places_of_files(pass, false);
+    let paths = match found.paths.is_empty() {
         // None is there now, so any of them may be the file.
-        let named: Vec<&ShellWord> = rest
-            .iter()
-            .filter(|word| found.revisions.contains(&word.text.as_str()))
-            .collect();
-        paths = named;
-    }
-    let files = found
-        .files
-        .iter()
-        .flat_map(|word| file_of_revision(pass, word, false))
-        .collect();
+        true => found.revisions,
+        false => found.paths,
+    };
     match paths.is_empty() {
         true => ShownHistory::Everything(NAME_PATHS),
         false => within(pass, paths, files),

@@ -185,6 +185,22 @@ pub enum WordKind {
     Unknown,
 }
 
+/// The name of an option, without a value that follows `=`.
+fn option_name(text: &str) -> &str {
+    text.split_once('=').map_or(text, |(name, _)| name)
+}
+
+/// Whether a word may be this long option, which many programs let be shortened.
+fn may_be_long(word: &str, option: &str) -> bool {
+    let name = option_name(word);
+    name.len() > 2 && option.starts_with(name)
+}
+
+/// The letters of a group of short options, which may end with a value.
+fn short_group(word: &str) -> Option<&str> {
+    word.strip_prefix('-').filter(|rest| !rest.starts_with('-'))
+}
+
 impl ShellWord {
     /// A word with this exact value.
     pub(crate) fn known(text: impl Into<String>) -> Self {

@@ -5,7 +5,7 @@ use super::scope::{CommandWalk, Dirs, ShellState};
 use super::values::{
     NEVER_SPELLED, Pass, WordUse, concern, defer, into, loose, read, read_if_there, remote, take, write,
 };
-use super::{CommandReach, CommandRefusal, FileUse, ShellWord, WordKind, chdir};
+use super::{CommandReach, CommandRefusal, FileUse, ShellWord, WordKind, chdir, option_name};
 use crate::base::access::PathStatus;
 use crate::policy::profiles::{self, ArgumentSpec, Arity, Profile, ValueClass};
 use crate::policy::protected;
@@ -346,7 +346,7 @@ fn global_options(pass: &mut Pass<'_, '_>, profile: &Profile, start: usize) -> u
         let text = text.to_owned();
         let (before, concerns) = (at, pass.used.concerns.len());
         at = option(pass, &profile.top, at, &text);
-        let name = text.split_once('=').map_or(text.as_str(), |(name, _)| name);
+        let name = option_name(&text);
         // A value that raises a concern must be spelled out in the rule.
         let is_harmless = pass.used.concerns.len() == concerns;
         if is_harmless && profile.top.passed.iter().any(|passed| passed == name) {

@@ -2,7 +2,7 @@
 //! determines which program that is, and whether a rule for it may cover the command.
 
 use super::scope::{CommandWalk, ShellState};
-use super::{CommandRefusal, ShellWord, place, wrappers};
+use super::{CommandRefusal, ShellWord, option_name, place, wrappers};
 use crate::base::access::PathStatus;
 use crate::base::grant::Starts;
 use crate::policy::profiles::{self, Arity, Ecosystem, SideEffects, ValueClass, WriteExtent};
@@ -385,7 +385,7 @@ fn leading(walk: &CommandWalk<'_>, words: &[ShellWord], program: &str, takes_val
         if !text.starts_with('-') || text == "--" || text == "-" {
             break;
         }
-        let name = text.split_once('=').map_or(text, |(name, _)| name);
+        let name = option_name(text);
         let has_value = name.len() < text.len();
         let arity = profile.top.options.get(name);
         found.is_guessed |= arity.is_none() && !has_value;

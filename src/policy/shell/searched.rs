@@ -1,7 +1,7 @@
 //! The directories whose files a command reads without naming them (`grep -r x docs`, `rg x`, `git grep x`), and what
 //! lies below those that it removes, moves or fills.
 
-use super::{CommandReading, ShownHistory, Simple};
+use super::{CommandReading, ShownHistory, Simple, may_be_long, option_name, short_group};
 use crate::base::access::{FsView, PathStatus, ResolvedPath};
 use crate::base::grant::Starts;
 use crate::policy::files::PathPattern;
@@ -259,11 +259,9 @@ fn takes_file(word: &str) -> bool {
 }
 
 fn is_long(word: &str, options: &[&str]) -> bool {
-    let name = word.split_once('=').map_or(word, |(name, _)| name);
-    name.len() > 2 && name != "--exclude" && options.iter().any(|option| option.starts_with(name))
+    option_name(word) != "--exclude" && options.iter().any(|option| may_be_long(word, option))
 }
 
 fn is_short(word: &str, flags: &[char]) -> bool {
-    let joined = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
-    joined.is_some_and(|rest| rest.contains(flags))
+    short_group(word).is_some_and(|rest| rest.contains(flags))
 }

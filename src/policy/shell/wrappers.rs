@@ -2,7 +2,7 @@
 //! does not match the grammar is a concern.
 
 use super::scope::CommandWalk;
-use super::{CommandRefusal, ShellWord, WordKind, assign};
+use super::{CommandRefusal, ShellWord, WordKind, assign, option_name};
 
 /// What follows a program's name.
 pub enum WrapperStep {
@@ -262,7 +262,7 @@ fn skip_options(grammar: &Grammar, words: &[ShellWord]) -> Result<usize, usize> 
         if !text.starts_with('-') || text == "-" {
             return Ok(at);
         }
-        let long = text.split_once('=').map_or(text, |(name, _)| name);
+        let long = option_name(text);
         if grammar.flags.contains(&text) || (grammar.numbers && text[1..].parse::<u32>().is_ok()) {
             at += 1;
         } else if grammar.valued.contains(&text) {

@@ -54,13 +54,23 @@ pub const ALL_DEFINITIONS: usize = 1 << 20;
 /// takes two levels.
 pub const SCHEMA_DEPTH: usize = 48;
 /// Upper limit for the left-out tools and prompts that are reported by name; the rest are counted.
-pub const NAMED: usize = 20;
+const NAMED: usize = 20;
 /// Upper limit in bytes for one image or one piece of audio.
 pub const MEDIA: usize = 20 << 20;
 /// Upper limit in bytes for the prompt of a step, with media as base64.
 pub const PROMPT: usize = 16 << 20;
 /// Upper limit in characters for a line of the list of resources.
 pub const LINE: usize = 300;
+
+/// The first [`NAMED`] of what was left out, and a last entry for the rest: how many, and `what` they are.
+pub fn named(mut left_out: Vec<String>, what: &str) -> Vec<String> {
+    let more = left_out.len().saturating_sub(NAMED);
+    left_out.truncate(NAMED);
+    if more > 0 {
+        left_out.push(format!("{more} more{what}"));
+    }
+    left_out
+}
 
 /// `text`, or its first `most` characters and a note that says how many are left out.
 pub fn cut(text: &str, most: usize) -> String {

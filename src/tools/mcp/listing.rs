@@ -3,7 +3,7 @@
 
 use super::config::Config;
 use super::connection::Connection;
-use super::limits::{DEFINITION, DEFINITIONS, ERROR, LISTED, LISTING, NAMED, SCHEMA_DEPTH, cut};
+use super::limits::{DEFINITION, DEFINITIONS, ERROR, LISTED, LISTING, SCHEMA_DEPTH, cut, named};
 use super::names;
 use crate::base::ids::sha256_hex;
 use crate::base::secret::shortened;
@@ -142,15 +142,9 @@ impl Kept {
         false
     }
 
-    /// The warnings; the first [`NAMED`] in full.
-    fn told(mut self) -> Vec<String> {
-        let more = self.left_out.len().saturating_sub(NAMED);
-        self.left_out.truncate(NAMED);
-        if more > 0 {
-            self.left_out
-                .push(format!("{more} more tools or prompts were left out"));
-        }
-        self.left_out
+    /// The warnings, as [`named`].
+    fn told(self) -> Vec<String> {
+        named(self.left_out, " tools or prompts were left out")
     }
 }
 

@@ -28,7 +28,7 @@ pub use server::{RunningServer, Servers};
 
 use super::Tool;
 use super::notices::Notices;
-use limits::{ALL_DEFINITIONS, NAMED};
+use limits::{ALL_DEFINITIONS, named};
 use prompts::PromptTool;
 use std::sync::Arc;
 use tool::McpTool;
@@ -100,15 +100,10 @@ fn within_total(server: &str, offered: Vec<Arc<dyn Tool>>, bytes: &mut usize, no
     };
     let kept: Vec<Arc<dyn Tool>> = offered.into_iter().filter(|tool| fits(tool)).collect();
     if !left_out.is_empty() {
-        let more = left_out.len().saturating_sub(NAMED);
-        left_out.truncate(NAMED);
-        if more > 0 {
-            left_out.push(format!("{more} more"));
-        }
         let message = format!(
             "MCP server {server}: left out {}: the definitions of all servers together exceed {ALL_DEFINITIONS} bytes; \
              select tools with `include_tools`",
-            left_out.join(", ")
+            named(left_out, "").join(", ")
         );
         notices.add("mcp_tool", message);
     }

@@ -125,12 +125,12 @@ pub fn bring(
             yaml_word(&missing[0])
         )));
     }
-    let standing = BroughtFiles {
+    let files = BroughtFiles {
         origin,
         brought,
         warnings: Vec::new(),
     };
-    Ok((standing, told))
+    Ok((files, told))
 }
 
 /// The path as it is below both trees.
@@ -399,7 +399,7 @@ mod tests {
             .unwrap()
             .set_modified(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1_000_000, 5))
             .unwrap();
-        let (standing, told) = bring(
+        let (files, told) = bring(
             &origin,
             &tree,
             &kept(&["./target/", "web/node_modules"]),
@@ -407,7 +407,7 @@ mod tests {
             &CancellationToken::new(),
         )
         .unwrap();
-        assert_eq!(standing.brought.len(), 2);
+        assert_eq!(files.brought.len(), 2);
         assert!(
             matches!(&told[0], KeepMessage::Note(text) if text.contains("target: ") && text.contains(" s")),
             "{told:?}"
@@ -438,21 +438,21 @@ mod tests {
             std::fs::create_dir(&outside).unwrap();
             std::os::unix::fs::symlink(&outside, tree.join("web")).unwrap();
             let names = kept(&["web/node_modules", "target"]);
-            let (standing, told) = bring(&origin, &tree, &names, layers, &CancellationToken::new()).unwrap();
+            let (files, told) = bring(&origin, &tree, &names, layers, &CancellationToken::new()).unwrap();
             assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
             assert!(
                 matches!(&told[0], KeepMessage::Warning(text) if text.contains("web/node_modules") && text.contains("symbolic link")),
                 "{told:?}"
             );
-            assert_eq!(standing.brought.len(), 1);
+            assert_eq!(files.brought.len(), 1);
         }
     }
 
     #[test]
     fn a_layer_leaves_a_place_to_mount_it_on() {
         let (_dir, origin, tree) = trees(&[".venv/bin/pytest", ".venv/lib/x.py"]);
-        let (standing, told) = bring(&origin, &tree, &kept(&[".venv"]), true, &CancellationToken::new()).unwrap();
-        let brought = &standing.brought[0];
+        let (files, told) = bring(&origin, &tree, &kept(&[".venv"]), true, &CancellationToken::new()).unwrap();
+        let brought = &files.brought[0];
         // With reflinks, no overlay is needed.
         if brought.layered {
             assert!(tree.join(".venv/bin").is_dir() && !tree.join(".venv/lib").exists());
@@ -479,8 +479,8 @@ mod tests {
         }
         // What recipes for many projects name is left out.
         std::os::unix::fs::symlink("../outside", origin.join("venv")).unwrap();
-        let (standing, told) = bring(&origin, &tree, &kept(&["venv"]), false, &CancellationToken::new()).unwrap();
-        assert!(standing.brought.is_empty());
+        let (files, told) = bring(&origin, &tree, &kept(&["venv"]), false, &CancellationToken::new()).unwrap();
+        assert!(files.brought.is_empty());
         assert!(
             matches!(&told[..], [KeepMessage::Warning(text)] if text.contains("venv") && text.contains("left out")),
             "{told:?}"
